@@ -36,7 +36,7 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 	if state := c.init.Info().State; state != from {
 		return fmt.Errorf("%s container %s: it is %s, want %s: %w", verb, c.ID, state, from, errdefs.ErrFailedPrecondition)
 	}
-	leave, err := c.sandbox.calls.enter(ctx) // the state is set before it is looked at again
+	leave, err := c.sandbox.calls.enter(ctx, "a call to "+verb+" container "+c.ID) // the state is set before it is looked at again
 	if err != nil {
 		return fmt.Errorf("%s container %s: %w", verb, c.ID, err)
 	}
@@ -63,7 +63,7 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 // the machine grows before they are raised and shrinks after they are lowered.
 // resources is what the engine sent: the JSON of OCI LinuxResources.
 func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
-	leave, err := c.sandbox.calls.enter(ctx)
+	leave, err := c.sandbox.calls.enter(ctx, "an update of container "+c.ID)
 	if err != nil {
 		return fmt.Errorf("update container %s: %w", c.ID, err)
 	}

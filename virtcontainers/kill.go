@@ -129,7 +129,7 @@ func (p *Process) awaitGuest() (leave func(), ok bool) {
 		timeout = max(timeout, s.opts.Config.Agent.HealthTimeout)
 	}
 	for {
-		leave, err := s.enterWithin(timeout)
+		leave, err := s.enterWithin(timeout, "SIGKILL for "+p.name())
 		if err == nil {
 			return leave, true
 		}
@@ -143,10 +143,10 @@ func (p *Process) awaitGuest() (leave func(), ok bool) {
 	}
 }
 
-func (s *Sandbox) enterWithin(timeout time.Duration) (leave func(), err error) {
+func (s *Sandbox) enterWithin(timeout time.Duration, call string) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
 	defer cancel()
-	return s.calls.enter(ctx)
+	return s.calls.enter(ctx, call)
 }
 
 func (s *Sandbox) askVMM(timeout time.Duration) error {

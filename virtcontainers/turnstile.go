@@ -28,8 +28,10 @@ type turnstile struct {
 	idle chan struct{}
 	// opened is closed when the turnstile opens; nil while it is open.
 	opened chan struct{}
-	// wanted is closed when a call comes while the sandbox falls asleep.
-	wanted chan struct{}
+	// wanted is closed when a call comes while the sandbox falls asleep; wantedBy is
+	// that call.
+	wanted   chan struct{}
+	wantedBy string
 	// wake begins to wake the sandbox, which ends with open. It must not block.
 	wake func()
 }
@@ -43,10 +45,11 @@ const (
 	waking
 )
 
-// enter passes, and waits for that within ctx; leave must follow.
-func (t *turnstile) enter(ctx context.Context) (leave func(), err error) {
+// enter passes, and waits for that within ctx; leave must follow. call is what comes
+// for the guest, as errors name it.
+func (t *turnstile) enter(ctx context.Context, call string) (leave func(), err error) {
 	for {
-		opened := t.pass()
+		opened := t.pass(call)
 		if opened == nil {
 			return sync.OnceFunc(t.leave), nil
 		}
@@ -68,7 +71,7 @@ func (t *turnstile) stopWaiting() {
 
 // pass returns nil if the caller has passed. Otherwise the caller waits, until
 // stopWaiting, for what is returned: it is closed when the sandbox is awake.
-func (t *turnstile) pass() <-chan struct{} {
+func (t *turnstile) pass(call string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch t.state {
@@ -77,6 +80,7 @@ func (t *turnstile) pass() <-chan struct{} {
 		return nil
 	case fallingAsleep:
 		if !closed(t.wanted) {
+			t.wantedBy = call
 			close(t.wanted)
 		}
 	case asleep:
@@ -156,15 +160,19 @@ func (t *turnstile) unlessWanted(ctx context.Context) (_ context.Context, stop f
 	go func() {
 		select {
 		case <-wanted:
-			cancel(errWanted)
+			cancel(t.busy())
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() { cancel(nil) }
 }
 
-// errWanted is why a sandbox does not fall asleep.
-var errWanted = fmt.Errorf("it is busy: a call or packets came for it: %w", errdefs.ErrUnavailable)
+// busy is why the sandbox does not fall asleep.
+func (t *turnstile) busy() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return fmt.Errorf("it is busy: %s came for it: %w", t.wantedBy, errdefs.ErrUnavailable)
+}
 
 // sleep marks the sandbox asleep. The next call wakes it, or one that waits
 // already.

@@ -28,7 +28,7 @@ func TestTurnstile(t *testing.T) {
 	for range 16 {
 		calls.Go(func() {
 			for range 200 {
-				leave, err := all.enter(t.Context())
+				leave, err := all.enter(t.Context(), "a call")
 				if err != nil {
 					t.Error(err)
 					return
@@ -90,12 +90,12 @@ func TestTurnstileStates(t *testing.T) {
 	if err := all.lock(t.Context()); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("locked while it sleeps: %v", err)
 	}
-	if _, err := all.enter(short); err == nil {
+	if _, err := all.enter(short, "a call"); err == nil {
 		t.Error("entered while it sleeps")
 	}
 	<-woken // by that call, although it has given up
 	all.open()
-	if leave, err := all.enter(t.Context()); err != nil {
+	if leave, err := all.enter(t.Context(), "a call"); err != nil {
 		t.Error(err)
 	} else {
 		leave()

@@ -27,7 +27,7 @@ func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.Assigne
 // device's. A block device must have been grown on the host; a file is grown to
 // size bytes. With size 0 the volume becomes what its device or file is.
 func (s *Sandbox) GrowVolume(ctx context.Context, path string, size uint64) (uint64, error) {
-	leave, err := s.calls.enter(ctx)
+	leave, err := s.calls.enter(ctx, "a call to grow volume "+path)
 	if err != nil {
 		return 0, err
 	}

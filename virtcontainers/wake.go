@@ -15,7 +15,7 @@ import (
 // Wake has a sandbox that hibernates run again, and waits for that within ctx;
 // one that is awake is left alone. After an error of the disk the guest is lost.
 func (s *Sandbox) Wake(ctx context.Context) error {
-	leave, err := s.calls.enter(ctx)
+	leave, err := s.calls.enter(ctx, "a call to wake it")
 	if err != nil {
 		return fmt.Errorf("wake sandbox %s: %w", s.ID, err)
 	}

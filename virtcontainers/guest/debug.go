@@ -29,7 +29,7 @@ func (d *DebugConsole) Close() error { return d.conn.Close() }
 
 // DialDebug connects to the guest's debug console.
 func (c *Client) DialDebug(ctx context.Context) (*DebugConsole, error) {
-	leave, err := c.enter(ctx)
+	leave, err := c.enter(ctx, "a connection to the debug console")
 	if err != nil {
 		return nil, err
 	}

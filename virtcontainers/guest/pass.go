@@ -11,9 +11,9 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Pass lets a call to the guest pass. It waits, within ctx, for a guest that does
-// not run; leave must follow the call.
-type Pass func(ctx context.Context) (leave func(), err error)
+// Pass lets a call to the guest pass, which is named for errors. It waits, within
+// ctx, for a guest that does not run; leave must follow the call.
+type Pass func(ctx context.Context, call string) (leave func(), err error)
 
 // Guard has pass called before each later call, and before each later connection
 // is made. It must itself be called before the Client has several users.
@@ -33,11 +33,11 @@ func (c *Client) guards(ctx context.Context) bool {
 	return c.pass != nil && ctx.Value(unguarded{}) == nil
 }
 
-func (c *Client) enter(ctx context.Context) (leave func(), err error) {
+func (c *Client) enter(ctx context.Context, call string) (leave func(), err error) {
 	if !c.guards(ctx) {
 		return func() {}, nil
 	}
-	return c.pass(ctx)
+	return c.pass(ctx, call)
 }
 
 // passing returns the interceptor of a link, which calls pass first: waiting for
@@ -49,7 +49,7 @@ func (c *Client) passing(l *link, next ttrpc.UnaryClientInterceptor) ttrpc.Unary
 		if !c.guards(ctx) {
 			return next(ctx, req, resp, info, invoke)
 		}
-		leave, err := c.pass(ctx)
+		leave, err := c.pass(ctx, "the call "+info.FullMethod)
 		if err != nil {
 			return err
 		}

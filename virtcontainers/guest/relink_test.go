@@ -276,7 +276,7 @@ func TestWaitingCallAfterRelink(t *testing.T) {
 	u := newUnplugged(t)
 	c := dialUnplugged(t, u)
 	waits, passes := make(chan struct{}), make(chan struct{})
-	c.Guard(func(context.Context) (func(), error) {
+	c.Guard(func(context.Context, string) (func(), error) {
 		close(waits)
 		<-passes
 		return func() {}, nil
@@ -416,7 +416,7 @@ func TestCloseDuringRelink(t *testing.T) {
 func TestParkAndRejoin(t *testing.T) {
 	u := newUnplugged(t)
 	c := dialUnplugged(t, u)
-	c.Guard(func(context.Context) (func(), error) { return nil, errInjected })
+	c.Guard(func(context.Context, string) (func(), error) { return nil, errInjected })
 	inputs := []*api.ParkedInput{{ContainerId: "c1", ExecId: "e1", Bytes: 5}}
 	if err := c.Park(t.Context(), inputs); err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func (c *Client) open(ctx context.Context, port uint32, first proto.Message, rep
 		ctx, cancel = context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("the guest did not answer within %v: %w", callTimeout, context.DeadlineExceeded))
 		defer cancel()
 	}
-	leave, err := c.enter(ctx)
+	leave, err := c.enter(ctx, fmt.Sprintf("a connection (%s)", first.ProtoReflect().Descriptor().Name()))
 	if err != nil {
 		return nil, err
 	}
