@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -27,6 +28,10 @@ const inventory = "inventory.img"
 // inventoryText tells readers of that file what it is.
 const inventoryText = "This is no image of CRIU's: " + checkpoint.File + " is the checkpoint, and kata-runtime restores it.\n"
 
+// freshPrefix begins the name of the directory that a container is saved in, within
+// the one that was asked for.
+const freshPrefix = "new-"
+
 // Checkpoint saves a container in a directory, which is made if it is missing. It
 // ends, unless leaveRunning is set. As with runc, it replaces the directory's former
 // checkpoint, which stays if this one fails.
@@ -35,7 +40,8 @@ func (r *Runtime) Checkpoint(ctx context.Context, id, dir string, leaveRunning b
 	if err != nil {
 		return fmt.Errorf("find directory for the checkpoint: %w", err)
 	}
-	fresh := filepath.Join(dir, "new-"+rand.Text())
+	sweepFresh(dir, time.Now().Add(-checkpointTimeout))
+	fresh := filepath.Join(dir, freshPrefix+rand.Text())
 	options, err := anypb.New(&runcoptions.CheckpointOptions{Exit: !leaveRunning, ImagePath: fresh})
 	if err != nil {
 		return fmt.Errorf("encode options of the checkpoint: %w", err)
@@ -52,6 +58,18 @@ func (r *Runtime) Checkpoint(ctx context.Context, id, dir string, leaveRunning b
 		return fmt.Errorf("container %s is saved in %s: put it into %s: %w", id, fresh, dir, err)
 	}
 	return nil
+}
+
+// sweepFresh removes what calls that were killed have left in dir: empty directories
+// from before a time at which their shims have given up. One with a file is kept,
+// since its container may have ended.
+func sweepFresh(dir string, before time.Time) {
+	entries, _ := os.ReadDir(dir) // it may be missing
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), freshPrefix) && info.ModTime().Before(before) {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // fails if it is not empty
+		}
+	}
 }
 
 // placeCheckpoint moves a complete checkpoint to dir, and removes the directory
