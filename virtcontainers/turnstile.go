@@ -28,8 +28,8 @@ type turnstile struct {
 	idle chan struct{}
 	// opened is closed when the turnstile opens; nil while it is open.
 	opened chan struct{}
-	// wanted is closed when a call comes while the sandbox falls asleep; wantedBy is
-	// that call.
+	// wanted is closed when a call comes while the sandbox falls asleep. wantedBy is
+	// that call, or the one that wakes the sandbox.
 	wanted   chan struct{}
 	wantedBy string
 	// wake begins to wake the sandbox, which ends with open. It must not block.
@@ -84,7 +84,7 @@ func (t *turnstile) pass(call string) <-chan struct{} {
 			close(t.wanted)
 		}
 	case asleep:
-		t.state = waking
+		t.state, t.wantedBy = waking, call
 		t.wake()
 	}
 	t.waiting++
@@ -169,9 +169,14 @@ func (t *turnstile) unlessWanted(ctx context.Context) (_ context.Context, stop f
 
 // busy is why the sandbox does not fall asleep.
 func (t *turnstile) busy() error {
+	return fmt.Errorf("it is busy: %s came for it: %w", t.caller(), errdefs.ErrUnavailable)
+}
+
+// caller is the call for which the sandbox does not sleep any more.
+func (t *turnstile) caller() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return fmt.Errorf("it is busy: %s came for it: %w", t.wantedBy, errdefs.ErrUnavailable)
+	return t.wantedBy
 }
 
 // sleep marks the sandbox asleep. The next call wakes it, or one that waits

@@ -53,7 +53,7 @@ func (s *Sandbox) wake() {
 		s.lose(fmt.Errorf("the guest's memory could not be restored: %w", err))
 		return
 	}
-	log.G(s.lifeCtx).WithFields(log.Fields{"slept": began.Sub(z.Since).Round(time.Second), "t_wake": milliseconds(time.Since(began))}).Info("sandbox woke")
+	log.G(s.lifeCtx).WithFields(log.Fields{"for": s.calls.caller(), "slept": began.Sub(z.Since).Round(time.Second), "t_wake": milliseconds(time.Since(began))}).Info("sandbox woke")
 }
 
 func (s *Sandbox) wakeFrom(ctx context.Context, z *slept) error {
