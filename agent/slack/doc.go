@@ -9,11 +9,11 @@
 //
 // A program that imports this package, and is built with cgo, has a larger timer
 // slack (prctl(2), PR_SET_TIMERSLACK) if it is a machine's first process. It is set
-// before Go starts, so that all threads inherit it. The timers of Go's own do not
-// depend on it, but for the monitor's: a goroutine that blocks in a system call on
-// the only P holds up the others for up to that long.
+// before Go starts, so that all threads inherit it. Go's own timers do not depend on
+// it. What does is how soon the monitor acts: while a goroutine blocks in a system call
+// on the only P, the others wait up to that long.
 //
 // Containers' processes have the kernel's usual slack: package spawn sees to it, and
-// libcontainer's stage is given it here. What else the agent runs, hooks and the
-// commands of a debug console among it, inherits the agent's.
+// libcontainer's stage is given it here. Other programs that the agent
+// runs, such as hooks and a debug console's commands, inherit the agent's.
 package slack

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -28,9 +28,11 @@ const inventory = "inventory.img"
 // inventoryText tells readers of that file what it is.
 const inventoryText = "This is no image of CRIU's: " + checkpoint.File + " is the checkpoint, and kata-runtime restores it.\n"
 
-// freshPrefix begins the name of the directory that a container is saved in, within
-// the one that was asked for.
+// A container is saved in a directory of such a name, within the one that was asked
+// for: freshPrefix and rand.Text.
 const freshPrefix = "new-"
+
+var freshName = regexp.MustCompile("^" + freshPrefix + "[A-Z2-7]{26,}$")
 
 // Checkpoint saves a container in a directory, which is made if it is missing. It
 // ends, unless leaveRunning is set. As with runc, it replaces the directory's former
@@ -66,7 +68,7 @@ func (r *Runtime) Checkpoint(ctx context.Context, id, dir string, leaveRunning b
 func sweepFresh(dir string, before time.Time) {
 	entries, _ := os.ReadDir(dir) // it may be missing
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), freshPrefix) && info.ModTime().Before(before) {
+		if info, err := e.Info(); err == nil && e.IsDir() && freshName.MatchString(e.Name()) && info.ModTime().Before(before) {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // fails if it is not empty
 		}
 	}

@@ -1,8 +1,10 @@
 package oci
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,16 +12,17 @@ import (
 )
 
 // Directories of calls that were killed go, but none that another call may be using,
-// or that has a checkpoint.
+// that has a checkpoint, or that is the user's.
 func TestSweepFresh(t *testing.T) {
 	dir := t.TempDir()
 	old := time.Now().Add(-time.Hour)
-	for name, at := range map[string]time.Time{"new-old": old, "new-young": time.Now(), "new-full": old, "other": old} {
+	young, full := freshPrefix+rand.Text(), freshPrefix+rand.Text()
+	for name, at := range map[string]time.Time{freshPrefix + rand.Text(): old, young: time.Now(), full: old, "new-mine": old, "other": old} {
 		path := filepath.Join(dir, name)
 		if err := os.Mkdir(path, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if name == "new-full" {
+		if name == full {
 			if err := os.WriteFile(filepath.Join(path, "sandbox.katabox"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -37,7 +40,9 @@ func TestSweepFresh(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	if diff := cmp.Diff([]string{"new-full", "new-young", "other"}, left); diff != "" {
+	want := []string{full, young, "new-mine", "other"}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, left); diff != "" {
 		t.Error(diff)
 	}
 }
