@@ -165,6 +165,13 @@ func TestWatchersDoNotWake(t *testing.T) {
 	if err := s.Ping(t.Context()); err != nil {
 		t.Errorf("ping: %v", err)
 	}
+	// "kata-runtime direct-volume" asks all pods of the host.
+	if _, err := s.VolumeStats(t.Context(), "/elsewhere"); !errdefs.IsNotFound(err) {
+		t.Errorf("a volume of another pod: %v", err)
+	}
+	if _, err := s.GrowVolume(t.Context(), "/elsewhere", 0); !errdefs.IsNotFound(err) {
+		t.Errorf("another pod's volume grows: %v", err)
+	}
 	if up := s.scrape()["kata_shim_hibernating"].GetMetric()[0].GetGauge().GetValue(); up != 1 {
 		t.Errorf("kata_shim_hibernating is %v", up)
 	}

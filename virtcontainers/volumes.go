@@ -14,6 +14,9 @@ func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.Assigne
 	if _, err := s.agent(); err != nil {
 		return guestfs.AssignedVolume{}, err
 	}
+	if err := s.files.CheckVolume(path); err != nil {
+		return guestfs.AssignedVolume{}, err
+	}
 	leave, ok := s.calls.tryEnter()
 	if !ok {
 		return guestfs.AssignedVolume{}, errHibernates
@@ -25,8 +28,13 @@ func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.Assigne
 // GrowVolume makes a direct-assigned volume larger while containers use it, and
 // returns how many bytes its disk has then. path is the volume's or its
 // device's. A block device must have been grown on the host; a file is grown to
-// size bytes. With size 0 the volume becomes what its device or file is.
+// size bytes. With size 0 the volume becomes what its device or file is. It is an
+// errdefs.ErrNotFound when no container of the pod has it. kata-runtime asks all pods
+// of the host: one that hibernates wakes only for a volume that it has.
 func (s *Sandbox) GrowVolume(ctx context.Context, path string, size uint64) (uint64, error) {
+	if err := s.files.CheckVolume(path); err != nil {
+		return 0, err
+	}
 	leave, err := s.calls.enter(ctx, "a call to grow volume "+path)
 	if err != nil {
 		return 0, err

@@ -66,6 +66,14 @@ type AssignedVolume struct {
 	Failed bool
 }
 
+// CheckVolume returns an errdefs.ErrNotFound unless a container has the volume with
+// an assigned disk at path, which may be the device's as well. It does not ask the
+// guest.
+func (p *Pod) CheckVolume(path string) error {
+	_, err := p.assigned.find(path)
+	return err
+}
+
 // VolumeStats asks the guest for the volume with an assigned disk at path, which
 // may be the device's as well. It is an errdefs.ErrNotFound when no container
 // has it, or none yet.
