@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/agent/command"
 	"github.com/katabox/katabox/agent/network"
 	"github.com/katabox/katabox/internal/spans"
 )
@@ -30,7 +31,7 @@ type Container struct {
 	cgroups cgroups.Manager
 	// resources are its limits and device rules.
 	resources *cgroups.Resources
-	children  Children
+	children  command.Children
 	// cgroup is the container's path in the cgroup hierarchy.
 	cgroup string
 	// uid and gid are those of the container's root in the guest.

@@ -17,6 +17,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/command"
 )
 
 const (
@@ -39,7 +41,7 @@ const (
 //	destroy, or a create whose process could not be started: poststop
 type hookRun struct {
 	hooks    Hooks
-	children Children
+	children command.Children
 	state    specs.State
 	timeout  time.Duration // of one hook
 }
@@ -153,14 +155,10 @@ func (h *hookRun) run(hook, kind string, status specs.ContainerState, pid int) e
 
 // wait runs a command that the reaper spares.
 func (h *hookRun) wait(cmd *exec.Cmd) error {
-	end := h.children.Begin()
-	if err := cmd.Start(); err != nil {
-		end(0)
+	if err := command.Start(cmd, h.children); err != nil {
 		return err
 	}
-	end(cmd.Process.Pid)
-	err := cmd.Wait()
-	h.children.Done(cmd.Process.Pid)
+	err := command.Wait(cmd, h.children)
 	if errors.Is(err, exec.ErrWaitDelay) {
 		return nil // It has ended well, and left a process behind.
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/agent/command"
 )
 
 // Exit is how and when a process ended.
@@ -32,7 +34,7 @@ type child interface {
 // Process is a started process.
 type Process struct {
 	child    child
-	children Children
+	children command.Children
 	pid      int
 	console  *os.File
 }

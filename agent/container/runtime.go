@@ -19,25 +19,17 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/agent/command"
 	"github.com/katabox/katabox/agent/rootfs"
 	"github.com/katabox/katabox/internal/spans"
 )
-
-// Children is told of the children that this package waits for, so that PID
-// 1's reaper leaves them alone.
-type Children interface {
-	// Begin is called before a child is started, end after, with its PID or 0.
-	Begin() (end func(pid int))
-	// Done is called when the child has been waited for.
-	Done(pid int)
-}
 
 // Runtime makes containers.
 type Runtime struct {
 	// StateDir is a directory for the containers' state, one subdirectory
 	// each; it is made when missing.
 	StateDir string
-	Children Children
+	Children command.Children
 	// Confine restricts what containers can do in the guest, as RefuseVsock does.
 	// It is called before each container is created, from any goroutine. nil does
 	// nothing.

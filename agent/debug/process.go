@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/command"
 )
 
 // shell is run when no program is named.
@@ -23,7 +24,7 @@ var environment = []string{"PATH=/bin:/sbin:/usr/bin:/usr/sbin", "HOME=/"}
 // or both its terminal.
 type process struct {
 	cmd      *exec.Cmd
-	children Children
+	children command.Children
 	terminal bool
 	in, out  *os.File
 
@@ -48,7 +49,7 @@ func (s *Server) start(open *api.DebugOpen) (*process, error) {
 	if p.terminal {
 		resize(p.in, open)
 	}
-	p.cmd = command(args, open.GetTerm())
+	p.cmd = commandOf(args, open.GetTerm())
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: p.terminal} // of descriptor 0
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], theirs[1]
 	if err := p.begin(); err != nil {
@@ -58,8 +59,8 @@ func (s *Server) start(open *api.DebugOpen) (*process, error) {
 	return p, nil
 }
 
-// command looks a program up where the process would.
-func command(args []string, term string) *exec.Cmd {
+// commandOf looks a program up where the process would.
+func commandOf(args []string, term string) *exec.Cmd {
 	program := args[0]
 	for _, dir := range []string{"/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/"} {
 		if info, err := os.Stat(dir + args[0]); err == nil && !info.IsDir() {
@@ -71,12 +72,9 @@ func command(args []string, term string) *exec.Cmd {
 }
 
 func (p *process) begin() error {
-	end := p.children.Begin()
-	if err := p.cmd.Start(); err != nil {
-		end(0)
+	if err := command.Start(p.cmd, p.children); err != nil {
 		return fmt.Errorf("start %.200q: %w", p.cmd.Args[0], err)
 	}
-	end(p.cmd.Process.Pid)
 	return nil
 }
 
@@ -125,8 +123,7 @@ func (p *process) end() {
 
 // wait waits for the process and returns its status.
 func (p *process) wait() uint32 {
-	err := p.cmd.Wait()
-	p.children.Done(p.cmd.Process.Pid)
+	err := command.Wait(p.cmd, p.children)
 	var failed *exec.ExitError
 	if err != nil && !errors.As(err, &failed) {
 		return 255 // its status was lost

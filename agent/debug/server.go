@@ -10,6 +10,7 @@ import (
 
 	"github.com/katabox/katabox/agent/accept"
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/command"
 )
 
 const (
@@ -19,15 +20,9 @@ const (
 	maxProcesses = 16
 )
 
-// Children is told of children that the agent itself waits for; see guest.Reaper.
-type Children interface {
-	Begin() (end func(pid int))
-	Done(pid int)
-}
-
 // Server serves api.PortDebug.
 type Server struct {
-	Children Children
+	Children command.Children
 }
 
 // Serve starts a process for each connection to l until ctx is done or l fails,

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/command"
 )
 
 const (
@@ -29,16 +30,10 @@ const (
 // Dirs are the directories of the guest's image in which tools are looked up.
 var Dirs = []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 
-// Children is told of children that the agent itself waits for; see guest.Reaper.
-type Children interface {
-	Begin() (end func(pid int))
-	Done(pid int)
-}
-
 // Tools are the image's programs. Its methods may be called from several
 // goroutines.
 type Tools struct {
-	Children Children
+	Children command.Children
 	// Dirs are where the programs are looked up, in this order.
 	Dirs []string
 }
@@ -78,11 +73,10 @@ func (t *Tools) run(ctx context.Context, tool string, input []byte, args ...stri
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", waitDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &complaint
-	if err := t.start(cmd); err != nil {
+	if err := command.Start(cmd, t.Children); err != nil {
 		return nil, fmt.Errorf("%s: %w", tool, err)
 	}
-	err = cmd.Wait()
-	t.Children.Done(cmd.Process.Pid)
+	err = command.Wait(cmd, t.Children)
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: %w", tool, context.Cause(ctx))
@@ -92,16 +86,6 @@ func (t *Tools) run(ctx context.Context, tool string, input []byte, args ...stri
 		return nil, fmt.Errorf("%s: it writes more than %d bytes of rules: %w", tool, out.most, errdefs.ErrOutOfRange)
 	}
 	return out.kept.Bytes(), nil
-}
-
-func (t *Tools) start(cmd *exec.Cmd) error {
-	end := t.Children.Begin()
-	if err := cmd.Start(); err != nil {
-		end(0)
-		return err
-	}
-	end(cmd.Process.Pid)
-	return nil
 }
 
 func (t *Tools) find(tool string) (string, error) {

@@ -13,7 +13,6 @@
 // it. What does is how soon the monitor acts: while a goroutine blocks in a system call
 // on the only P, the others wait up to that long.
 //
-// Containers' processes have the kernel's usual slack: package spawn sees to it, and
-// libcontainer's stage is given it here. Other programs that the agent
-// runs, such as hooks and a debug console's commands, inherit the agent's.
+// What the agent starts has the kernel's usual slack: packages spawn and command see
+// to it, and libcontainer's stage is given it here.
 package slack
