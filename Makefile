@@ -143,10 +143,10 @@ clientsuite: ## build the test suite of containerd's client
 test-client: deps build guest-image containerd clientsuite qemu ## the test suite of containerd's client, with runc and kata
 	$(GO) test -count=1 -timeout 60m -v ./tests/client
 
-test-kvm: deps build guest-image containerd ## selected suites on a KVM host with vhost and cgroup v2, itself under TCG
+test-kvm: deps build guest-image containerd qemu ## selected suites on a KVM host with vhost and cgroup v2, itself under TCG
 	$(GO) run ./tests/kvmhost
 
-test-kvm-smoke: deps build guest-image containerd ## one pod on that KVM host
+test-kvm-smoke: deps build guest-image containerd qemu ## one pod on that KVM host
 	$(GO) run ./tests/kvmhost -smoke
 
 lint: ## run golangci-lint, with the import rules

@@ -40,6 +40,17 @@ func (b *bed) results() string { return filepath.Join(b.dir(), "results") }
 // programs holds the suites' test programs.
 func (b *bed) programs() string { return filepath.Join(b.dir(), "programs") }
 
+// qemu returns the QEMU that emulates the machine: that of "make qemu" if it is
+// there. With those before qemu.ParallelSince a machine with several CPUs can hang
+// while its kernel patches its code, and where the CPUs take turns instead a pod takes
+// more than four minutes to start.
+func (b *bed) qemu() string {
+	if path, err := b.layout.FindSavingQEMU(); err == nil {
+		return path
+	}
+	return harness.DefaultQEMU
+}
+
 func (b *bed) init() string   { return filepath.Join(b.dir(), "init") }
 func (b *bed) initrd() string { return filepath.Join(b.dir(), "initrd.img") }
 

@@ -165,7 +165,7 @@ func (m *machine) startAll(o options) error {
 		files = append(files, conn)
 	}
 	m.qemu, err = child.Start(child.Options{
-		Path:       harness.DefaultQEMU,
+		Path:       m.bed.qemu(),
 		Args:       m.qemuArgs(o),
 		ExtraFiles: files,
 		Stdout:     m.console,

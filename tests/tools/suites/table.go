@@ -39,12 +39,12 @@ const (
 	needCRITools   = "critools"   // crictl, critest, runc
 	needNerdctl    = "nerdctl"
 	needClient     = "clientsuite"
-	needQEMU       = "qemu" // one that can save a machine
+	needQEMU       = "qemu" // one that can save a machine, and runs several CPUs well
 )
 
 var engines = []string{needBuild, needContainerd}
 
-// saving is what suites with checkpoints need.
+// saving is what suites need that have checkpoints, or emulate a host.
 var saving = append([]string{needQEMU}, engines...)
 
 // table returns the suites of a tier, in the order in which they start if
@@ -208,7 +208,7 @@ func aspects() []suite {
 		},
 		{
 			name: "kvm-smoke", command: []string{"go", "run", "./tests/kvmhost", "-smoke", "-json"}, events: true,
-			needs: engines, uses: []string{crowd}, vm: true, timeout: 30 * time.Minute,
+			needs: saving, uses: []string{crowd}, vm: true, timeout: 30 * time.Minute,
 		},
 	}
 }
