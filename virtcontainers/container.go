@@ -168,6 +168,7 @@ func (c *Container) Delete(ctx context.Context) (_ Exit, err error) {
 	}
 	defer func() { c.init.setRemoved(err) }()
 	<-c.init.reported // the engine hears of the exit first
+	c.init.flush(ctx)
 	c.settleExecs(ctx, anyExec)
 	errs := []error{c.unpublish(ctx), c.init.deleteInGuest(ctx), c.files.Release(ctx)}
 	for _, p := range c.processes() {

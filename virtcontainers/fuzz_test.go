@@ -25,6 +25,7 @@ type noIO struct{}
 func (noIO) Streams() Streams                      { return Streams{} }
 func (noIO) Connect(Conns) error                   { return nil }
 func (noIO) Drain(context.Context, uint64, uint64) {}
+func (noIO) Flush(context.Context, uint64, uint64) {}
 func (noIO) HoldStdin() error                      { return nil }
 func (noIO) Park(context.Context) (uint64, bool, error) {
 	return 0, false, nil

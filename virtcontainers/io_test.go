@@ -30,6 +30,7 @@ type testIO struct {
 	parked         bool
 	rebound        int // how often
 	closed         int
+	flushed        [][2]uint64 // Flush's arguments, before Close
 	copying        sync.WaitGroup
 }
 
@@ -133,6 +134,14 @@ func (i *testIO) Drain(ctx context.Context, stdout, stderr uint64) {
 			return
 		}
 	}
+}
+
+func (i *testIO) Flush(_ context.Context, stdout, stderr uint64) {
+	i.note(func() {
+		if i.closed == 0 {
+			i.flushed = append(i.flushed, [2]uint64{stdout, stderr})
+		}
+	})
 }
 
 func (i *testIO) HoldStdin() error {

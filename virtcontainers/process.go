@@ -50,6 +50,9 @@ type Process struct {
 	// without its report.
 	left bool
 	exit Exit
+	// written is how much output the process had written at its exit, as the guest
+	// says; zero if it does not.
+	written drained
 }
 
 // ErrDeleted is for all but the first of those who delete a process at once: it
@@ -215,8 +218,11 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Kill sends a signal. all, and SIGKILL to an init, reach every process of
 // the container. A process that has ended is an errdefs.ErrNotFound, an
 // exec that was not started an errdefs.ErrFailedPrecondition, as from runc's
-// shim.
+// shim. One that is being started is waited for.
 func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
+	if err := p.awaitStart(ctx); err != nil {
+		return fmt.Errorf("kill %s: %w", p.name(), err)
+	}
 	if closed(p.known) { // do not wait for an exit that is not known yet
 		p.awaitTold(ctx)
 	}
@@ -243,6 +249,22 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 		return fmt.Errorf("kill %s: %w", p.name(), guest.Err(err))
 	}
 	return nil
+}
+
+// awaitStart waits, within ctx, for the end of an exec's start that is under way.
+func (p *Process) awaitStart(ctx context.Context) error {
+	p.mu.Lock()
+	pending := p.execID != "" && p.state == starting
+	p.mu.Unlock()
+	if !pending {
+		return nil
+	}
+	select {
+	case <-p.announced:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for its start: %w", context.Cause(ctx))
+	}
 }
 
 // tellWait bounds how long a call waits for a known exit to be reported: the
@@ -303,16 +325,21 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 	return guest.Err(err)
 }
 
-// Delete removes an exec. It fails for a running one. A second caller waits for
-// the first one, and gets the exit with ErrDeleted. A guest that did not report the exec's exit may
+// Delete removes an exec. It fails for a running one, and waits for one that is being
+// started: a client whose Start has ended with its deadline deletes at once, and not
+// again. A second caller waits for the first one, and gets the exit with ErrDeleted. A guest that did not report the exec's exit may
 // refuse, because it still runs it, or not answer in time: that is logged.
 func (p *Process) Delete(ctx context.Context) (_ Exit, err error) {
+	if err := p.awaitStart(ctx); err != nil {
+		return Exit{}, fmt.Errorf("delete %s: %w", p.name(), err)
+	}
 	exit, err := p.markDeleted(ctx)
 	if err != nil {
 		return exit, fmt.Errorf("delete %s: %w", p.name(), err)
 	}
 	defer func() { p.setRemoved(err) }()
 	<-p.reported // the engine hears of the exit first
+	p.flush(ctx)
 	p.io.Close()
 	p.container.forget(p.execID)
 	if err = p.deleteInGuest(ctx); err == nil {

@@ -39,12 +39,28 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 		p.container.awaitExecs(ctx)
 		p.container.settleExecs(ctx, (*Process).wasStarted)
 	}
+	p.setWritten(written)
 	p.io.Drain(ctx, written.stdout, written.stderr)
 	if p.execID == "" {
 		p.container.bringBack(ctx)
 	}
 	p.record(exit, true)
 	p.io.CloseStdin() // it has no reader any more
+}
+
+func (p *Process) setWritten(n drained) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.written = n
+}
+
+// flush lets an engine that has not read all of the output by the exit read on: it
+// is asked to remove the process.
+func (p *Process) flush(ctx context.Context) {
+	p.mu.Lock()
+	n := p.written
+	p.mu.Unlock()
+	p.io.Flush(ctx, n.stdout, n.stderr)
 }
 
 // bringBack copies the container's results to the host before its exit is
@@ -69,7 +85,19 @@ func (p *Process) settle(exit Exit, observed bool) {
 	if !p.claimExit() {
 		return
 	}
+	p.awaitAnnouncement()
 	p.record(exit, observed)
+}
+
+// awaitAnnouncement waits for the announcement of a start that has succeeded, which
+// takes a moment. A start that is still under way fails, and is not announced.
+func (p *Process) awaitAnnouncement() {
+	p.mu.Lock()
+	started := p.state == Running || p.state == Paused
+	p.mu.Unlock()
+	if started {
+		<-p.announced
+	}
 }
 
 // claimExit reports whether the caller is the one that must report the exit.

@@ -1,6 +1,10 @@
 package stdio
 
 import (
+	"bytes"
+	"context"
+	"io"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,5 +33,72 @@ func TestDrainHasALimit(t *testing.T) {
 			t.Errorf("Drain took %v, want %v", took, drainLimit)
 		}
 		close(ended)
+	})
+}
+
+// slowly reads a FIFO to its end, a piece at a time, and sends how much it was.
+func slowly(fifo *os.File, piece int, pause time.Duration) <-chan int {
+	total := make(chan int, 1)
+	go func() {
+		n, buf := 0, make([]byte, piece)
+		for {
+			got, err := io.ReadFull(fifo, buf)
+			if n += got; err != nil {
+				total <- n
+				return
+			}
+			time.Sleep(pause)
+		}
+	}()
+	return total
+}
+
+// A reader that reads steadily, however slowly, gets all output before the exit is
+// reported and the engine's ends are closed: also while one block takes longer than
+// a reader may pause.
+func TestDrainWaitsForASlowReader(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	total := slowly(e.open(e.paths.Stdout, os.O_RDONLY), 16<<10, 250*time.Millisecond)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	const want = 384 << 10
+	go func() { _, _ = g.stdout.Write(bytes.Repeat([]byte("x"), want)) }() // its end stays open
+	i.Drain(t.Context(), want, 0)
+	i.Close()
+	if got := <-total; got != want {
+		t.Errorf("the reader got %d bytes, want %d", got, want)
+	}
+}
+
+// A reader that pauses for so long that the exit is reported gets the rest while the
+// process is being deleted.
+func TestFlushWaitsForAReaderThatPaused(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	fifo := e.open(e.paths.Stdout, os.O_RDONLY)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	const want = 384 << 10
+	go func() { _, _ = g.stdout.Write(bytes.Repeat([]byte("x"), want)) }()
+	i.Drain(t.Context(), want, 0)
+	total := make(chan int, 1)
+	time.AfterFunc(stalled+stalled/2, func() { total <- <-slowly(fifo, 16<<10, 0) })
+	i.Flush(t.Context(), want, 0)
+	i.Close()
+	if got := <-total; got != want {
+		t.Errorf("the reader got %d bytes, want %d", got, want)
+	}
+}
+
+// A reader that does not come back does not keep a process from being deleted.
+func TestFlushHasALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &IO{phase: phaseConnected, out: newOutput(false), err: newOutput(false)}
+		start := time.Now()
+		i.Flush(context.Background(), 1, 1)
+		if took := time.Since(start); took != flushLimit {
+			t.Errorf("Flush took %v, want %v", took, flushLimit)
+		}
 	})
 }

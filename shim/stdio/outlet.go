@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // The size of one read, in bytes. It grows as long as reads fill it: many
@@ -17,6 +19,8 @@ const (
 type outlet struct {
 	fifo   *os.File
 	breaks bool
+	// passed is told how many bytes more the engine's end has taken, or were dropped.
+	passed func(n int)
 	buf    []byte
 	// dropping is set when the engine's end is gone.
 	dropping bool
@@ -26,15 +30,41 @@ type outlet struct {
 // is either to be told, which closes the process's pipe, or the rest is read and
 // dropped, so that the process does not block.
 func (t *outlet) write(n int) (broken bool) {
-	if n > 0 && !t.dropping {
-		_, err := t.fifo.Write(t.buf[:n])
+	rest := t.buf[:n]
+	for len(rest) > 0 && !t.dropping {
+		taken, err := t.writeSome(rest)
+		rest = rest[taken:]
+		t.passed(taken)
 		t.dropping = err != nil
 		if t.breaks && errors.Is(err, syscall.EPIPE) {
 			return true
 		}
 	}
+	if len(rest) > 0 {
+		t.passed(len(rest))
+	}
 	if n == len(t.buf) && n < maxBuffer {
 		t.buf = make([]byte, 2*n)
 	}
 	return false
+}
+
+// writeSome waits until the engine's end takes something, and writes what it takes
+// at once. (os.File.Write returns when it has taken all: a slow reader would look
+// like one that does not read.)
+func (t *outlet) writeSome(data []byte) (n int, err error) {
+	raw, err := t.fifo.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	waitErr := raw.Write(func(fd uintptr) bool {
+		for {
+			n, err = unix.Write(int(fd), data)
+			if !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	return max(n, 0), errors.Join(waitErr, err)
 }

@@ -109,7 +109,7 @@ func (o *output) closeConns() {
 // the process is to know it.
 func (o *output) run(fifo *os.File) {
 	defer o.end()
-	to := &outlet{fifo: fifo, breaks: o.breaks, buf: make([]byte, firstBuffer)}
+	to := &outlet{fifo: fifo, breaks: o.breaks, passed: o.add, buf: make([]byte, firstBuffer)}
 	for conn := o.first(); conn != nil; conn = o.next() {
 		if broken := o.copy(to, conn); broken {
 			return // end closes the connection
@@ -125,7 +125,6 @@ func (o *output) copy(to *outlet, conn guestStream) (broken bool) {
 		if broken := to.write(n); broken {
 			return true
 		}
-		o.add(n)
 		if err != nil {
 			return false
 		}
@@ -186,8 +185,8 @@ func (o *output) notify() {
 }
 
 // await waits until n bytes were passed on, until the stream or ctx has ended, or
-// until nothing has moved for a while.
-func (o *output) await(ctx context.Context, n uint64) {
+// until nothing has moved for that long.
+func (o *output) await(ctx context.Context, n uint64, stalled time.Duration) {
 	for {
 		o.mu.Lock()
 		enough, changed := o.ended || o.passed >= n, o.changed

@@ -39,6 +39,10 @@ const stalled = 2 * time.Second
 // exit.
 const drainLimit = 30 * time.Second
 
+// flushLimit is how long Flush waits, as runc's shim does
+// (containerd, cmd/containerd-shim-runc-v2/process).
+const flushLimit = 10 * time.Second
+
 // IO implements virtcontainers.IO.
 type IO struct {
 	paths Paths
@@ -181,16 +185,27 @@ func (i *IO) closeAfterOutput() {
 
 // Drain implements virtcontainers.IO.
 func (i *IO) Drain(ctx context.Context, stdout, stderr uint64) {
+	i.await(ctx, stdout, stderr, stalled, drainLimit)
+}
+
+// Flush implements virtcontainers.IO.
+func (i *IO) Flush(ctx context.Context, stdout, stderr uint64) {
+	i.await(ctx, stdout, stderr, flushLimit, flushLimit)
+}
+
+// await waits until that many bytes were passed on, for most at most, and until
+// nothing has moved for stalled.
+func (i *IO) await(ctx context.Context, stdout, stderr uint64, stalled, most time.Duration) {
 	i.mu.Lock()
 	phase := i.phase
 	i.mu.Unlock()
 	if phase < phaseConnected || phase == phaseClosed {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	i.out.await(ctx, stdout)
-	i.err.await(ctx, stderr)
+	i.out.await(ctx, stdout, stalled)
+	i.err.await(ctx, stderr, stalled)
 }
 
 // HoldStdin implements virtcontainers.IO. iSulad's and kata-runtime's ends cannot
