@@ -53,6 +53,10 @@ type Container struct {
 	standIn  atomic.Pointer[standin.Process]
 	guestPID uint32
 
+	// ended is closed, once, when the init has ended.
+	ended   chan struct{}
+	endOnce sync.Once
+
 	mu    sync.Mutex // guards execs
 	execs map[string]*Process
 }

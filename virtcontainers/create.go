@@ -41,8 +41,8 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	}
 	c := &Container{
 		ID: opts.ID, Bundle: opts.Bundle, sandbox: s,
-		files:   s.files.Container(guestfs.Request{ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs}),
-		created: make(chan struct{}), execs: make(map[string]*Process),
+		files: s.files.Container(guestfs.Request{ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs}),
+		ended: make(chan struct{}), created: make(chan struct{}), execs: make(map[string]*Process),
 	}
 	if c.restored = s.opts.Restore.of(opts.ID); c.restored != nil {
 		c.files = c.restored.files

@@ -25,7 +25,7 @@ type noIO struct{}
 func (noIO) Streams() Streams                      { return Streams{} }
 func (noIO) Connect(Conns) error                   { return nil }
 func (noIO) Drain(context.Context, uint64, uint64) {}
-func (noIO) Flush(context.Context, uint64, uint64) {}
+func (noIO) Await(context.Context, uint64, uint64) {}
 func (noIO) HoldStdin() error                      { return nil }
 func (noIO) Park(context.Context) (uint64, bool, error) {
 	return 0, false, nil
@@ -70,7 +70,7 @@ func newQuietSandbox(f testing.TB, o Observer) *Sandbox {
 		ID: "pod", machine: machine{vm: vm}, sizing: size, observer: o, stopped: make(chan struct{}),
 		lifeCtx: log.WithLogger(context.Background(), logrus.NewEntry(quiet)),
 	}
-	c := &Container{ID: "c1", sandbox: s, created: make(chan struct{}), execs: make(map[string]*Process), files: new(guestfs.Container)}
+	c := &Container{ID: "c1", sandbox: s, created: make(chan struct{}), ended: make(chan struct{}), execs: make(map[string]*Process), files: new(guestfs.Container)}
 	close(c.created)
 	c.init = newProcess(c, "", false, noIO{})
 	c.init.state = Running

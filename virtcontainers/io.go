@@ -48,10 +48,8 @@ type IO interface {
 	// Drain waits until that many bytes of output were passed on to the engine,
 	// the stream has ended, or the engine no longer reads.
 	Drain(ctx context.Context, stdout, stderr uint64)
-	// Flush gives an engine that reads slowly, or paused, one more time to read that
-	// many bytes of output before Close: clients delete an exec once it has
-	// exited, and read on meanwhile. The wait is bounded.
-	Flush(ctx context.Context, stdout, stderr uint64)
+	// Await is Drain for an engine that may read again, within ctx.
+	Await(ctx context.Context, stdout, stderr uint64)
 	// CloseStdin passes on what the engine wrote so far, then the end of
 	// file; if it is parked, after Rebind. It does not block.
 	CloseStdin()

@@ -30,7 +30,7 @@ type testIO struct {
 	parked         bool
 	rebound        int // how often
 	closed         int
-	flushed        [][2]uint64 // Flush's arguments, before Close
+	awaited        int // how often, before Close
 	copying        sync.WaitGroup
 }
 
@@ -136,12 +136,13 @@ func (i *testIO) Drain(ctx context.Context, stdout, stderr uint64) {
 	}
 }
 
-func (i *testIO) Flush(_ context.Context, stdout, stderr uint64) {
+func (i *testIO) Await(ctx context.Context, stdout, stderr uint64) {
 	i.note(func() {
 		if i.closed == 0 {
-			i.flushed = append(i.flushed, [2]uint64{stdout, stderr})
+			i.awaited++
 		}
 	})
+	i.Drain(ctx, stdout, stderr)
 }
 
 func (i *testIO) HoldStdin() error {

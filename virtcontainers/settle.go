@@ -2,6 +2,7 @@ package virtcontainers
 
 import (
 	"context"
+	"time"
 
 	"github.com/containerd/log"
 )
@@ -36,16 +37,49 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	}
 	p.awaitGate(ctx)
 	if p.execID == "" {
+		p.container.setEnded()
 		p.container.awaitExecs(ctx)
 		p.container.settleExecs(ctx, (*Process).wasStarted)
 	}
 	p.setWritten(written)
+	if exit.Status < signaled {
+		p.awaitReader(ctx, written)
+	}
 	p.io.Drain(ctx, written.stdout, written.stderr)
 	if p.execID == "" {
 		p.container.bringBack(ctx)
 	}
 	p.record(exit, true)
 	p.io.CloseStdin() // it has no reader any more
+}
+
+// setEnded has the container's execs end, whether or not their output is read.
+func (c *Container) setEnded() { c.endOnce.Do(func() { close(c.ended) }) }
+
+// signaled is the lowest status of a process that a signal has ended.
+const signaled = 128
+
+// awaitReader waits until the engine has taken all that a process wrote before it
+// ended by itself. The guest holds more of it than the pipe that a process of runc's
+// has: that process would still run, blocked by its reader, and end only by a signal
+// or with its container. A guest that promises more than it sends gains nothing: it
+// might as well not report the exit.
+func (p *Process) awaitReader(ctx context.Context, n drained) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := p.container.ended
+	if p.execID == "" {
+		ended = nil // the end is this one
+	}
+	go func() {
+		defer cancel()
+		select {
+		case <-p.doomed:
+		case <-ended:
+		case <-ctx.Done():
+		}
+	}()
+	p.io.Await(ctx, n.stdout, n.stderr)
 }
 
 func (p *Process) setWritten(n drained) {
@@ -60,8 +94,14 @@ func (p *Process) flush(ctx context.Context) {
 	p.mu.Lock()
 	n := p.written
 	p.mu.Unlock()
-	p.io.Flush(ctx, n.stdout, n.stderr)
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	p.io.Await(ctx, n.stdout, n.stderr)
 }
+
+// flushWait bounds flush, as in runc's shim (containerd,
+// cmd/containerd-shim-runc-v2/process).
+const flushWait = 10 * time.Second
 
 // bringBack copies the container's results to the host before its exit is
 // reported, because they are read then.

@@ -70,9 +70,86 @@ func TestExitFollowsItsStart(t *testing.T) {
 	p.observer.expect(t, "pod=255")
 }
 
+// pausedIO is stdio that the engine does not read until read is closed.
+type pausedIO struct {
+	*testIO
+	read chan struct{}
+}
+
+func (i pausedIO) Drain(context.Context, uint64, uint64) {}
+
+func (i pausedIO) Await(ctx context.Context, _, _ uint64) {
+	select {
+	case <-i.read:
+	case <-ctx.Done():
+	}
+}
+
+// A process that ends by itself has its exit reported when its output was read, or
+// when it is killed or its container ends: as with runc, where it would still write.
+func TestExitWaitsForTheReader(t *testing.T) {
+	for name, test := range map[string]struct {
+		end    func(p *pod, e *virtcontainers.Process, output pausedIO)
+		status uint32
+		held   bool
+	}{
+		"read": {func(_ *pod, _ *virtcontainers.Process, output pausedIO) { close(output.read) }, 3, true},
+		"killed": {func(p *pod, e *virtcontainers.Process, _ pausedIO) {
+			_ = e.Kill(p.t.Context(), uint32(unix.SIGKILL), false)
+		}, 3, true},
+		"alone":  {func(p *pod, _ *virtcontainers.Process, _ pausedIO) { p.exits(sandboxID, "", 0) }, 3, true},
+		"signal": {func(*pod, *virtcontainers.Process, pausedIO) {}, 143, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t)
+			c := p.run(sandboxID)
+			output := pausedIO{newIO(virtcontainers.Streams{}), make(chan struct{})}
+			e, err := c.Exec(t.Context(), virtcontainers.ExecOptions{ID: "e1", IO: output})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.start(e)
+			p.exits(sandboxID, "e1", test.status)
+			if test.held {
+				select {
+				case <-e.Done():
+					t.Error("the exit is reported before the output was read")
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+			test.end(p, e, output)
+			if status := statusOf(t, e); status != test.status {
+				t.Errorf("status %d, want %d", status, test.status)
+			}
+		})
+	}
+}
+
+// A container's exit is held back like an exec's.
+func TestContainersExitWaitsForTheReader(t *testing.T) {
+	p := newPod(t)
+	output := pausedIO{newIO(virtcontainers.Streams{}), make(chan struct{})}
+	c, err := p.Create(t.Context(), p.options(sandboxID, output), ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := initOf(t, c)
+	p.start(process)
+	p.exits(sandboxID, "", 3)
+	select {
+	case <-process.Done():
+		t.Error("the exit is reported before the output was read")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(output.read)
+	if status := statusOf(t, process); status != 3 {
+		t.Errorf("status %d", status)
+	}
+}
+
 // The engine may read what an exec has written, and a container, while it deletes
 // them.
-func TestDeleteFlushes(t *testing.T) {
+func TestDeleteAwaitsTheReader(t *testing.T) {
 	p := newPod(t)
 	c := p.run(sandboxID)
 	for _, execID := range []string{"e1", ""} {
@@ -94,8 +171,8 @@ func TestDeleteFlushes(t *testing.T) {
 			t.Fatal(err)
 		}
 		output.mu.Lock()
-		if len(output.flushed) != 1 || output.closed == 0 {
-			t.Errorf("%q: flushed %v before it was closed, closed %d times", execID, output.flushed, output.closed)
+		if output.awaited != 2 || output.closed == 0 { // at the exit, and then
+			t.Errorf("%q: awaited %d times before it was closed, closed %d times", execID, output.awaited, output.closed)
 		}
 		output.mu.Unlock()
 	}

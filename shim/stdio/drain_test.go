@@ -59,9 +59,10 @@ func slowly(fifo *os.File, piece int, pause time.Duration) <-chan int {
 func TestDrainWaitsForASlowReader(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
-	total := slowly(e.open(e.paths.Stdout, os.O_RDONLY), 16<<10, 250*time.Millisecond)
+	fifo := e.open(e.paths.Stdout, os.O_RDONLY)
 	i := newIO(t, e.paths)
 	g := connect(t, i)
+	total := slowly(fifo, 16<<10, 250*time.Millisecond) // there is a writer now
 	const want = 384 << 10
 	go func() { _, _ = g.stdout.Write(bytes.Repeat([]byte("x"), want)) }() // its end stays open
 	i.Drain(t.Context(), want, 0)
@@ -71,9 +72,8 @@ func TestDrainWaitsForASlowReader(t *testing.T) {
 	}
 }
 
-// A reader that pauses for so long that the exit is reported gets the rest while the
-// process is being deleted.
-func TestFlushWaitsForAReaderThatPaused(t *testing.T) {
+// A reader that pauses longer than Drain waits gets the rest.
+func TestAwaitWaitsForAReaderThatPaused(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	fifo := e.open(e.paths.Stdout, os.O_RDONLY)
@@ -84,21 +84,23 @@ func TestFlushWaitsForAReaderThatPaused(t *testing.T) {
 	i.Drain(t.Context(), want, 0)
 	total := make(chan int, 1)
 	time.AfterFunc(stalled+stalled/2, func() { total <- <-slowly(fifo, 16<<10, 0) })
-	i.Flush(t.Context(), want, 0)
+	i.Await(t.Context(), want, 0)
 	i.Close()
 	if got := <-total; got != want {
 		t.Errorf("the reader got %d bytes, want %d", got, want)
 	}
 }
 
-// A reader that does not come back does not keep a process from being deleted.
-func TestFlushHasALimit(t *testing.T) {
+// A process is not waited for beyond the caller's time.
+func TestAwaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &IO{phase: phaseConnected, out: newOutput(false), err: newOutput(false)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
 		start := time.Now()
-		i.Flush(context.Background(), 1, 1)
-		if took := time.Since(start); took != flushLimit {
-			t.Errorf("Flush took %v, want %v", took, flushLimit)
+		i.Await(ctx, 1, 1)
+		if took := time.Since(start); took != time.Hour {
+			t.Errorf("Await took %v, want an hour", took)
 		}
 	})
 }

@@ -185,8 +185,8 @@ func (o *output) notify() {
 }
 
 // await waits until n bytes were passed on, until the stream or ctx has ended, or
-// until nothing has moved for that long.
-func (o *output) await(ctx context.Context, n uint64, stalled time.Duration) {
+// until nothing has moved for what stall makes of stalled.
+func (o *output) await(ctx context.Context, n uint64, stall func(time.Duration) <-chan time.Time) {
 	for {
 		o.mu.Lock()
 		enough, changed := o.ended || o.passed >= n, o.changed
@@ -196,7 +196,7 @@ func (o *output) await(ctx context.Context, n uint64, stalled time.Duration) {
 		}
 		select {
 		case <-changed:
-		case <-time.After(stalled):
+		case <-stall(stalled):
 			return
 		case <-ctx.Done():
 			return

@@ -35,13 +35,9 @@ type Paths struct {
 const stalled = 2 * time.Second
 
 // drainLimit is how long Drain waits altogether, however slowly output still
-// comes: the guest reports how much there is, and must not be able to delay an
-// exit.
+// comes: the guest reports how much there is, and must not be able to delay the
+// exit of a process that was killed.
 const drainLimit = 30 * time.Second
-
-// flushLimit is how long Flush waits, as runc's shim does
-// (containerd, cmd/containerd-shim-runc-v2/process).
-const flushLimit = 10 * time.Second
 
 // IO implements virtcontainers.IO.
 type IO struct {
@@ -185,27 +181,27 @@ func (i *IO) closeAfterOutput() {
 
 // Drain implements virtcontainers.IO.
 func (i *IO) Drain(ctx context.Context, stdout, stderr uint64) {
-	i.await(ctx, stdout, stderr, stalled, drainLimit)
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	i.await(ctx, stdout, stderr, time.After)
 }
 
-// Flush implements virtcontainers.IO.
-func (i *IO) Flush(ctx context.Context, stdout, stderr uint64) {
-	i.await(ctx, stdout, stderr, flushLimit, flushLimit)
+// Await implements virtcontainers.IO.
+func (i *IO) Await(ctx context.Context, stdout, stderr uint64) {
+	i.await(ctx, stdout, stderr, func(time.Duration) <-chan time.Time { return nil })
 }
 
-// await waits until that many bytes were passed on, for most at most, and until
-// nothing has moved for stalled.
-func (i *IO) await(ctx context.Context, stdout, stderr uint64, stalled, most time.Duration) {
+// await waits until that many bytes were passed on, or until nothing has moved for
+// what stall makes of stalled.
+func (i *IO) await(ctx context.Context, stdout, stderr uint64, stall func(time.Duration) <-chan time.Time) {
 	i.mu.Lock()
 	phase := i.phase
 	i.mu.Unlock()
 	if phase < phaseConnected || phase == phaseClosed {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	i.out.await(ctx, stdout, stalled)
-	i.err.await(ctx, stderr, stalled)
+	i.out.await(ctx, stdout, stall)
+	i.err.await(ctx, stderr, stall)
 }
 
 // HoldStdin implements virtcontainers.IO. iSulad's and kata-runtime's ends cannot
