@@ -126,12 +126,13 @@ func (i *IO) inputMode() int {
 }
 
 // openOutputFIFO opens a FIFO for reading too, so that output waits for a reader
-// to come back, unless none can.
+// to come back, unless none can. If it is a file it is appended to, as runc's shim
+// does; a FIFO ignores O_APPEND.
 func (i *IO) openOutputFIFO(path string) (*os.File, error) {
 	if i.paths.ReadersStay {
-		return openFIFO(path, os.O_WRONLY)
+		return openFIFO(path, os.O_WRONLY|os.O_APPEND)
 	}
-	return openFIFO(path, os.O_RDWR)
+	return openFIFO(path, os.O_RDWR|os.O_APPEND)
 }
 
 // openFile opens a file to append to, and creates it and its directory.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,27 @@ func TestFileEnds(t *testing.T) {
 	}
 	if n := strings.Count(string(data), "hello\n"); n != 2 || strings.Count(string(data), "oops\n") != 2 {
 		t.Errorf("the file holds %q", data)
+	}
+}
+
+// A plain path may be a file's: it is appended to, also when it is stdout's and
+// stderr's.
+func TestPlainFileEnds(t *testing.T) {
+	for name, readersStay := range map[string]bool{"containerd": false, "iSulad": true} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		write(t, newIO(t, Paths{Stdout: path, Stderr: path, ReadersStay: readersStay}), "hello\n")
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitAfter(string(data), "\n")
+		slices.Sort(lines[1:]) // stdout and stderr are copied concurrently
+		if !slices.Equal(lines, []string{"before\n", "", "hello\n", "oops\n"}) {
+			t.Errorf("%s: the file holds %q", name, data)
+		}
 	}
 }
 
