@@ -14,6 +14,8 @@ const (
 	schemeFIFO   = "fifo"
 	schemeFile   = "file"
 	schemeBinary = "binary"
+	// schemeBinaryV2 is schemeBinary with a logger that says that it is ready.
+	schemeBinaryV2 = "binary-v2"
 )
 
 // ends are the engine's open ends; nil where it named none.
@@ -95,7 +97,7 @@ func (i *IO) openOutput(path string, e *ends) (sink, error) {
 	if err != nil {
 		return sink{}, err
 	}
-	if u.Scheme == schemeBinary {
+	if u.Scheme == schemeBinary || u.Scheme == schemeBinaryV2 {
 		l, err := startLogger(u, i.paths.Namespace, i.paths.ContainerID)
 		if err != nil {
 			return sink{}, err

@@ -101,6 +101,29 @@ func TestBinaryEnds(t *testing.T) {
 	}
 }
 
+// A logger of binary-v2 is ready once it has written a byte. One of binary may
+// close the descriptor only.
+func TestReadyLoggers(t *testing.T) {
+	for _, c := range []struct {
+		scheme, body string
+		ready        bool
+	}{
+		{"binary", "exec 5>&-; cat <&3", true},
+		{"binary", "echo >&5; cat <&3", true},
+		{"binary-v2", "echo >&5; cat <&3", true},
+		{"binary-v2", "exec 5>&-; cat <&3", false},
+		{"binary-v2", "exit 1", false},
+	} {
+		i := newIO(t, Paths{Stdout: c.scheme + "://" + script(t, c.body)})
+		in, _ := pair(t)
+		err := i.Connect(virtcontainers.Conns{Stdout: in})
+		i.Close()
+		if ready := err == nil; ready != c.ready {
+			t.Errorf("%s, %q: %v, want ready: %v", c.scheme, c.body, err, c.ready)
+		}
+	}
+}
+
 func TestBadEnds(t *testing.T) {
 	for _, uri := range []string{"binary://relative", "binary:///no/such/program"} {
 		i := newIO(t, Paths{Stdout: uri})

@@ -26,7 +26,8 @@ const (
 // logger is a program that receives a process's output, by containerd's protocol
 // for binary:// ends: it reads stdout from descriptor 3 and stderr from 4, closes
 // 5 when it is ready, and finds the container's id and namespace in its
-// environment.
+// environment. With binary-v2:// it writes a byte to 5 before, which a program
+// that died does not.
 type logger struct {
 	cmd            *exec.Cmd
 	stdout, stderr *os.File
@@ -45,7 +46,7 @@ func startLogger(u *url.URL, namespace, containerID string) (*logger, error) {
 		return nil, fmt.Errorf("start logger: %w", err)
 	}
 	defer ready.Close()
-	if err := awaitReady(ready); err != nil {
+	if err := awaitReady(ready, u.Scheme == schemeBinaryV2); err != nil {
 		return nil, errors.Join(fmt.Errorf("start logger %s: %w", u.Path, err), l.Close())
 	}
 	return l, nil
@@ -101,13 +102,17 @@ func (l *logger) start() (*os.File, error) {
 	return readyR, nil
 }
 
-// awaitReady waits until the program has closed its end or written a byte. A
-// program that died has closed it too; its pipes then fail.
-func awaitReady(ready *os.File) error {
+// awaitReady waits until the program has closed its end or written a byte, which
+// it may have to. A program that died has closed it too; its pipes then fail.
+func awaitReady(ready *os.File, wantByte bool) error {
 	if err := ready.SetReadDeadline(time.Now().Add(loggerStart)); err != nil {
 		return err
 	}
-	if _, err := ready.Read(make([]byte, 1)); err != nil && !errors.Is(err, io.EOF) {
+	_, err := ready.Read(make([]byte, 1))
+	if errors.Is(err, io.EOF) && wantByte {
+		return errors.New("it ended, or closed descriptor 5, without a byte that says that it is ready")
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("it was not ready within %v: %w", loggerStart, err)
 	}
 	return nil
