@@ -1,12 +1,15 @@
 package stdio
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -120,6 +123,36 @@ func TestReadyLoggers(t *testing.T) {
 		i.Close()
 		if ready := err == nil; ready != c.ready {
 			t.Errorf("%s, %q: %v, want ready: %v", c.scheme, c.body, err, c.ready)
+		}
+	}
+}
+
+// A logger that does not end with its output gets SIGTERM, then SIGKILL.
+func TestLoggersAreEnded(t *testing.T) {
+	for name, signal := range map[string]syscall.Signal{
+		`exec sleep 1000 5>&-`:               syscall.SIGTERM,
+		`trap '' TERM; exec sleep 1000 5>&-`: syscall.SIGKILL,
+	} {
+		l, err := startLogger(&url.URL{Path: script(t, name)}, "ns", "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.patience = 200 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if err := EndLoggers(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), l.cmd.Path) {
+			t.Errorf("%s: it has not ended, and the wait for it: %v", name, err)
+		}
+		cancel()
+		if err := l.Close(); err != nil {
+			t.Error(err) // it was closed already
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+		if err := EndLoggers(ctx); err != nil || LoggersRun() {
+			t.Errorf("%s: %v; loggers run: %v", name, err, LoggersRun())
+		}
+		cancel()
+		if s := l.cmd.ProcessState; s == nil || s.Sys().(syscall.WaitStatus).Signal() != signal {
+			t.Errorf("%s: it ended with %v, want %v", name, s, signal)
 		}
 	}
 }
