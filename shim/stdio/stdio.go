@@ -17,8 +17,8 @@ import (
 // that the stream is not wanted.
 type Paths struct {
 	Stdin, Stdout, Stderr string
-	// Terminal: stdout is the terminal's output, and stderr carries nothing but
-	// is held open if it was named.
+	// Terminal: stdout is the terminal's output. A stderr that was named carries
+	// nothing and is not opened.
 	Terminal bool
 	// ReadersStay: the engine has opened its ends of the FIFOs before and does
 	// not open any later (iSulad). When its ends are closed, output is dropped
