@@ -30,8 +30,9 @@ const (
 	deleteTime, lastWait = 4 * time.Second, 500 * time.Millisecond
 	// patientTime is deleteTime for an engine that has the time.
 	patientTime = 10 * time.Second
-	// endGrace is how long a daemon may take to end by itself.
-	endGrace = 3 * time.Second
+	// endGrace is how long a daemon may take to end by itself, and endRound the
+	// time between two checks whether it only waits for its loggers.
+	endGrace, endRound = 3 * time.Second, 20 * time.Millisecond
 )
 
 // Delete cleans up after a shim that died or never started, and answers with the
@@ -134,10 +135,25 @@ func killDaemon(p *Params, end time.Time) error {
 	}
 	// It may still have events to forward: the engine calls delete as soon as its
 	// connection is closed.
-	if bundle.ShimIsEnding(p.Bundle) && daemon.Await(endGrace) == nil {
+	if awaitEnding(p, daemon) {
 		return nil
 	}
 	return daemon.Kill(max(time.Until(end), lastWait))
+}
+
+// awaitEnding waits, at most endGrace, until a daemon that is ending has ended, or
+// has left its bundle (EndLoggers).
+func awaitEnding(p *Params, daemon persist.Process) bool {
+	for end := time.Now().Add(endGrace); bundle.ShimIsEnding(p.Bundle) && time.Now().Before(end); {
+		if daemon.Await(endRound) == nil {
+			return true
+		}
+		_, err := os.Stat(filepath.Join(p.Bundle, bundle.PIDFile))
+		if errors.Is(err, fs.ErrNotExist) && bundle.ShimIsEnding(p.Bundle) {
+			return true
+		}
+	}
+	return false
 }
 
 // isDaemon reports whether the command line of the process is that of the daemon

@@ -178,6 +178,32 @@ func TestDeleteWhileTheDaemonEnds(t *testing.T) {
 	}
 }
 
+// A daemon that only waits for its loggers takes its pid out of the bundle: Delete
+// does not wait for it, and does not kill it.
+func TestDeleteWhileLoggersEnd(t *testing.T) {
+	host := newHost(t)
+	shim := daemonOf(t, "test")
+	p := newParams(t, host.RunDir, "pod", nil)
+	write(t, p.Bundle, bundle.PIDFile, strconv.Itoa(shim.PID))
+	write(t, p.Bundle, bundle.EndingFile, "")
+	deleted := make(chan error, 1)
+	began := time.Now()
+	go func() { deleted <- Delete(p, host.Platform(), new(bytes.Buffer)) }()
+	time.Sleep(endGrace / 10)
+	if err := os.Remove(filepath.Join(p.Bundle, bundle.PIDFile)); err != nil {
+		t.Error(err)
+	}
+	if err := <-deleted; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > endGrace*2/3 {
+		t.Errorf("Delete took %v", took)
+	}
+	if !shim.Alive() {
+		t.Error("the daemon was killed")
+	}
+}
+
 // Delete may be called before anything was made, and without a bundle.
 func TestDeleteNothing(t *testing.T) {
 	host := newHost(t)

@@ -43,16 +43,17 @@ const (
 )
 
 // Serve is the daemon: it answers the task API until Shutdown or SIGTERM, and
-// leaves nothing behind.
+// leaves nothing behind, loggers neither.
 func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) error {
 	listener, err := inheritSocket()
 	if err != nil {
 		return err
 	}
-	return ServeOn(ctx, p, platform, listener)
+	return EndLoggers(ctx, p, ServeOn(ctx, p, platform, listener))
 }
 
-// ServeOn is Serve on a listening socket, which it owns.
+// ServeOn is Serve on a listening socket, which it owns. The caller calls
+// EndLoggers after it.
 func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, listener net.Listener) error {
 	// A shim is small and long-lived: a little more work for the collector saves
 	// much memory on a host with many pods.

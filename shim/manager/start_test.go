@@ -53,13 +53,18 @@ func daemonPID(t *testing.T, p *Params) int {
 
 func connect(t *testing.T, address string) task.TTRPCTaskService {
 	t.Helper()
+	return task.NewTTRPCTaskClient(dial(t, address))
+}
+
+func dial(t *testing.T, address string) *ttrpc.Client {
+	t.Helper()
 	conn, err := net.Dial("unix", socketPath(address))
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := ttrpc.NewClient(conn)
 	t.Cleanup(func() { _ = client.Close() })
-	return task.NewTTRPCTaskClient(client)
+	return client
 }
 
 // A pod's life from an engine's start to its Shutdown, with a real daemon

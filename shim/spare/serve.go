@@ -42,7 +42,7 @@ func (s *spare) serve(ctx context.Context, r *pool.Request) error {
 	platform := s.host(ctx)
 	platform.Spare = s.machine
 	err = manager.ServeOn(ctx, p, platform, listener)
-	return errors.Join(err, s.end(), <-removed)
+	return manager.EndLoggers(ctx, p, errors.Join(err, s.end(), <-removed))
 }
 
 // become makes this process what a daemon is that start starts: environment,

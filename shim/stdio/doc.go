@@ -1,6 +1,6 @@
 // Package stdio carries a process's standard streams between an engine's ends
 // and the guest's streams. An engine's end is a FIFO, and for output also a
-// file (file://) or a logger program (binary://).
+// file (file://) or a logger program (binary://, binary-v2://).
 //
 // Each FIFO is opened once and kept until all output has ended: engines unlink
 // them after Start and treat the first end of file as the last (iSulad). Output

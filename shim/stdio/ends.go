@@ -14,6 +14,8 @@ const (
 	schemeFIFO   = "fifo"
 	schemeFile   = "file"
 	schemeBinary = "binary"
+	// schemeBinaryV2 is schemeBinary with a logger that says that it is ready.
+	schemeBinaryV2 = "binary-v2"
 )
 
 // ends are the engine's open ends; nil where it named none.
@@ -95,7 +97,7 @@ func (i *IO) openOutput(path string, e *ends) (sink, error) {
 	if err != nil {
 		return sink{}, err
 	}
-	if u.Scheme == schemeBinary {
+	if u.Scheme == schemeBinary || u.Scheme == schemeBinaryV2 {
 		l, err := startLogger(u, i.paths.Namespace, i.paths.ContainerID)
 		if err != nil {
 			return sink{}, err
@@ -126,12 +128,13 @@ func (i *IO) inputMode() int {
 }
 
 // openOutputFIFO opens a FIFO for reading too, so that output waits for a reader
-// to come back, unless none can.
+// to come back, unless none can. If it is a file it is appended to, as runc's shim
+// does; a FIFO ignores O_APPEND.
 func (i *IO) openOutputFIFO(path string) (*os.File, error) {
 	if i.paths.ReadersStay {
-		return openFIFO(path, os.O_WRONLY)
+		return openFIFO(path, os.O_WRONLY|os.O_APPEND)
 	}
-	return openFIFO(path, os.O_RDWR)
+	return openFIFO(path, os.O_RDWR|os.O_APPEND)
 }
 
 // openFile opens a file to append to, and creates it and its directory.

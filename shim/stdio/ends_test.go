@@ -1,11 +1,15 @@
 package stdio
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +56,27 @@ func TestFileEnds(t *testing.T) {
 	}
 }
 
+// A plain path may be a file's: it is appended to, also when it is stdout's and
+// stderr's.
+func TestPlainFileEnds(t *testing.T) {
+	for name, readersStay := range map[string]bool{"containerd": false, "iSulad": true} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		write(t, newIO(t, Paths{Stdout: path, Stderr: path, ReadersStay: readersStay}), "hello\n")
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitAfter(string(data), "\n")
+		slices.Sort(lines[1:]) // stdout and stderr are copied concurrently
+		if !slices.Equal(lines, []string{"before\n", "", "hello\n", "oops\n"}) {
+			t.Errorf("%s: the file holds %q", name, data)
+		}
+	}
+}
+
 // script makes a logger program.
 func script(t *testing.T, body string) string {
 	t.Helper()
@@ -76,6 +101,59 @@ func TestBinaryEnds(t *testing.T) {
 	}
 	if string(got) != want {
 		t.Errorf("the logger got %q, want %q", got, want)
+	}
+}
+
+// A logger of binary-v2 is ready once it has written a byte. One of binary may
+// close the descriptor only.
+func TestReadyLoggers(t *testing.T) {
+	for _, c := range []struct {
+		scheme, body string
+		ready        bool
+	}{
+		{"binary", "exec 5>&-; cat <&3", true},
+		{"binary", "echo >&5; cat <&3", true},
+		{"binary-v2", "echo >&5; cat <&3", true},
+		{"binary-v2", "exec 5>&-; cat <&3", false},
+		{"binary-v2", "exit 1", false},
+	} {
+		i := newIO(t, Paths{Stdout: c.scheme + "://" + script(t, c.body)})
+		in, _ := pair(t)
+		err := i.Connect(virtcontainers.Conns{Stdout: in})
+		i.Close()
+		if ready := err == nil; ready != c.ready {
+			t.Errorf("%s, %q: %v, want ready: %v", c.scheme, c.body, err, c.ready)
+		}
+	}
+}
+
+// A logger that does not end with its output gets SIGTERM, then SIGKILL.
+func TestLoggersAreEnded(t *testing.T) {
+	for name, signal := range map[string]syscall.Signal{
+		`exec sleep 1000 5>&-`:               syscall.SIGTERM,
+		`trap '' TERM; exec sleep 1000 5>&-`: syscall.SIGKILL,
+	} {
+		l, err := startLogger(&url.URL{Path: script(t, name)}, "ns", "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.patience = 200 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if err := EndLoggers(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), l.cmd.Path) {
+			t.Errorf("%s: it has not ended, and the wait for it: %v", name, err)
+		}
+		cancel()
+		if err := l.Close(); err != nil {
+			t.Error(err) // it was closed already
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+		if err := EndLoggers(ctx); err != nil || LoggersRun() {
+			t.Errorf("%s: %v; loggers run: %v", name, err, LoggersRun())
+		}
+		cancel()
+		if s := l.cmd.ProcessState; s == nil || s.Sys().(syscall.WaitStatus).Signal() != signal {
+			t.Errorf("%s: it ended with %v, want %v", name, s, signal)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,15 +22,55 @@ const (
 	// it may take to end after the output has ended, and again after SIGTERM.
 	loggerStart = 10 * time.Second
 	loggerEnd   = 12 * time.Second
+	// LoggersEnd is how long EndLoggers takes at most: SIGKILL has come then.
+	LoggersEnd = 2*loggerEnd + time.Second
 )
 
 // logger is a program that receives a process's output, by containerd's protocol
 // for binary:// ends: it reads stdout from descriptor 3 and stderr from 4, closes
 // 5 when it is ready, and finds the container's id and namespace in its
-// environment.
+// environment. With binary-v2:// it writes a byte to 5 before, which a program
+// that died does not.
 type logger struct {
 	cmd            *exec.Cmd
 	stdout, stderr *os.File
+	closing        sync.Once
+	// patience is loggerEnd, but in tests.
+	patience time.Duration
+	// ended is closed when the program has ended.
+	ended chan struct{}
+}
+
+// loggers are those of this process that have not ended: each *logger is a key.
+var loggers sync.Map
+
+// LoggersRun reports whether a logger has not ended.
+func LoggersRun() bool {
+	run := false
+	loggers.Range(func(any, any) bool {
+		run = true
+		return false
+	})
+	return run
+}
+
+// EndLoggers ends the output of all loggers and waits until they have ended, by a
+// signal if need be.
+func EndLoggers(ctx context.Context) (err error) {
+	loggers.Range(func(key, _ any) bool {
+		_ = key.(*logger).Close()
+		return true
+	})
+	loggers.Range(func(key, _ any) bool {
+		l := key.(*logger)
+		select {
+		case <-l.ended:
+		case <-ctx.Done():
+			err = fmt.Errorf("logger %s has not ended: %w", l.cmd.Path, context.Cause(ctx))
+		}
+		return err == nil
+	})
+	return err
 }
 
 // startLogger starts the program that the URI names, with arguments from the
@@ -38,14 +79,15 @@ func startLogger(u *url.URL, namespace, containerID string) (*logger, error) {
 	if !filepath.IsAbs(u.Path) {
 		return nil, fmt.Errorf("start logger %q: want an absolute path: %w", u, errdefs.ErrInvalidArgument)
 	}
-	l := &logger{cmd: exec.Command(u.Path, loggerArgs(u.Query())...)}
+	l := &logger{cmd: exec.Command(u.Path, loggerArgs(u.Query())...), patience: loggerEnd, ended: make(chan struct{})}
 	l.cmd.Env = append(os.Environ(), "CONTAINER_ID="+containerID, "CONTAINER_NAMESPACE="+namespace)
 	ready, err := l.start()
 	if err != nil {
 		return nil, fmt.Errorf("start logger: %w", err)
 	}
+	loggers.Store(l, nil)
 	defer ready.Close()
-	if err := awaitReady(ready); err != nil {
+	if err := awaitReady(ready, u.Scheme == schemeBinaryV2); err != nil {
 		return nil, errors.Join(fmt.Errorf("start logger %s: %w", u.Path, err), l.Close())
 	}
 	return l, nil
@@ -101,13 +143,17 @@ func (l *logger) start() (*os.File, error) {
 	return readyR, nil
 }
 
-// awaitReady waits until the program has closed its end or written a byte. A
-// program that died has closed it too; its pipes then fail.
-func awaitReady(ready *os.File) error {
+// awaitReady waits until the program has closed its end or written a byte, which
+// it may have to. A program that died has closed it too; its pipes then fail.
+func awaitReady(ready *os.File, wantByte bool) error {
 	if err := ready.SetReadDeadline(time.Now().Add(loggerStart)); err != nil {
 		return err
 	}
-	if _, err := ready.Read(make([]byte, 1)); err != nil && !errors.Is(err, io.EOF) {
+	_, err := ready.Read(make([]byte, 1))
+	if errors.Is(err, io.EOF) && wantByte {
+		return errors.New("it ended, or closed descriptor 5, without a byte that says that it is ready")
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("it was not ready within %v: %w", loggerStart, err)
 	}
 	return nil
@@ -115,24 +161,26 @@ func awaitReady(ready *os.File) error {
 
 // Close ends the output. The program gets time to write what it has; another
 // goroutine waits for it.
-func (l *logger) Close() error {
-	go l.reap()
-	return errors.Join(l.stdout.Close(), l.stderr.Close())
+func (l *logger) Close() (err error) {
+	l.closing.Do(func() {
+		go l.reap()
+		err = errors.Join(l.stdout.Close(), l.stderr.Close())
+	})
+	return err
 }
 
 func (l *logger) reap() {
-	ended, cancel := context.WithCancel(context.Background())
 	go func() {
 		_ = l.cmd.Wait()
-		cancel()
+		loggers.Delete(l)
+		close(l.ended)
 	}()
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		select {
-		case <-ended.Done():
+		case <-l.ended:
 			return
-		case <-time.After(loggerEnd):
+		case <-time.After(l.patience):
 			_ = l.cmd.Process.Signal(sig)
 		}
 	}
-	<-ended.Done()
 }

@@ -17,8 +17,8 @@ import (
 // that the stream is not wanted.
 type Paths struct {
 	Stdin, Stdout, Stderr string
-	// Terminal: stdout is the terminal's output, and stderr carries nothing but
-	// is held open if it was named.
+	// Terminal: stdout is the terminal's output. A stderr that was named carries
+	// nothing and is not opened.
 	Terminal bool
 	// ReadersStay: the engine has opened its ends of the FIFOs before and does
 	// not open any later (iSulad). When its ends are closed, output is dropped
@@ -27,7 +27,7 @@ type Paths struct {
 	// PipesBreak, with ReadersStay: a reader that is gone gives the process a
 	// broken pipe, SIGPIPE, unless it has a terminal.
 	PipesBreak bool
-	// Namespace and ContainerID are for a binary:// logger.
+	// Namespace and ContainerID are for a logger.
 	Namespace, ContainerID string
 }
 
@@ -82,7 +82,7 @@ func New(paths Paths) (*IO, error) {
 		return nil, fmt.Errorf("stdin: %w", err)
 	}
 	for _, path := range []string{paths.Stdout, paths.Stderr} {
-		if err := checkEnd(path, schemeFIFO, schemeFile, schemeBinary); err != nil {
+		if err := checkEnd(path, schemeFIFO, schemeFile, schemeBinary, schemeBinaryV2); err != nil {
 			return nil, fmt.Errorf("stdout or stderr: %w", err)
 		}
 	}
