@@ -35,8 +35,9 @@ const (
 )
 
 // Delete cleans up after a shim that died or never started, and answers with the
-// exit of its container, as recorded or assumed. It may be called any number of
-// times.
+// exit of its container, as recorded or assumed. What could not be removed is no
+// error, unless the engine calls again: Delete prints it, and a later start tries
+// again. It may be called any number of times.
 func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error {
 	sandboxID := p.ID
 	b, loadErr := bundle.Load(p.Bundle)
@@ -47,13 +48,24 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 	}
 	pid, err := cleanUp(p, platform, sandboxID)
 	if err != nil {
-		return fmt.Errorf("clean up after container %s: %w", p.ID, err)
+		err = fmt.Errorf("clean up after container %s: %w", p.ID, err)
+		if engine.For(p.Namespace, p.GRPCAddress).PatientDelete {
+			return err // it calls again
+		}
+		// Without an answer containerd publishes 255 and keeps the bundle, so that
+		// the id cannot be used again. It logs what is printed here.
+		fmt.Fprintln(os.Stderr, err)
 	}
 	if loadErr == nil {
 		if err := virtcontainers.RunPoststop(context.Background(), b, p.ID); err != nil {
 			fmt.Fprintln(os.Stderr, "a hook failed after the container's end:", err) // the engine logs it
 		}
 	}
+	return answer(p, pid, stdout)
+}
+
+// answer writes the container's exit.
+func answer(p *Params, pid int, stdout io.Writer) error {
 	exit, err := bundle.LoadExit(p.Bundle)
 	if err != nil { // none was saved: it ran when its shim died, or never started
 		exit = bundle.Exit{Status: virtcontainers.ExitKilled, At: time.Now()}
@@ -74,7 +86,7 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 // sandbox's container or the pod's shim is dead. A shim that still serves other
 // containers is left alone: the pod's first container may be deleted before them,
 // and the shim reports their exits. It returns the pid that the container had.
-func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ int, err error) {
+func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int, error) {
 	whole, end := "", time.Now().Add(deleteTime)
 	if engine.For(p.Namespace, p.GRPCAddress).PatientDelete {
 		end = time.Now().Add(patientTime)
@@ -84,12 +96,14 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ i
 		whole = sandboxID
 		errs = append(errs, killDaemon(p, end))
 	}
-	if platform.Owner, err = recordOwner(p, platform, sandboxID); err != nil {
-		return 0, errors.Join(append(errs, err)...)
-	}
 	// After a failure the rest is removed all the same: an engine may not call
 	// again.
-	rec, err := virtcontainers.Recover(platform, sandboxID, whole, max(time.Until(end), lastWait))
+	var rec persist.Record
+	owner, err := recordOwner(p, platform, sandboxID)
+	if err == nil {
+		platform.Owner = owner
+		rec, err = virtcontainers.Recover(platform, sandboxID, whole, max(time.Until(end), lastWait))
+	}
 	errs = append(errs, err, virtcontainers.UnmountBundle(p.Bundle))
 	if whole != "" {
 		// Its shim may have been a spare that no pod had. The next spare or
