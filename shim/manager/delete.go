@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,19 +84,18 @@ func answer(p *Params, pid int, stdout io.Writer) error {
 }
 
 // cleanUp removes the container's leftovers, and the whole pod's when it is the
-// sandbox's container or the pod's shim is dead. A shim that still serves other
-// containers is left alone: the pod's first container may be deleted before them,
-// and the shim reports their exits. It returns the pid that the container had.
+// sandbox's container or the pod's shim is dead. It returns the pid that the
+// container had.
 func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int, error) {
 	whole, end := "", time.Now().Add(deleteTime)
 	if engine.For(p.Namespace, p.GRPCAddress).PatientDelete {
 		end = time.Now().Add(patientTime)
 	}
-	var errs []error
-	if sandboxID == p.ID && !servesOthers(p) {
+	own, pid, err := endShim(p, sandboxID, end)
+	if own {
 		whole = sandboxID
-		errs = append(errs, killDaemon(p, end))
 	}
+	errs := []error{err}
 	// After a failure the rest is removed all the same: an engine may not call
 	// again.
 	var rec persist.Record
@@ -111,7 +111,25 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int
 		_ = virtcontainers.PoolDir(platform.RunDir).Tidy()
 		errs = append(errs, removeOwnSocket(p))
 	}
-	return rec.StandIns[p.ID].PID, errors.Join(errs...)
+	return cmp.Or(rec.StandIns[p.ID].PID, pid), errors.Join(errs...)
+}
+
+// endShim ends what a shim that lives still has of the container: an engine that
+// calls delete gives the container up and removes its bundle, for example when it
+// was restarted while the shim did not answer. The sandbox's own container ends
+// with its shim, and whole says that the pod is to be removed; any other is killed
+// by its shim, if that answers, and pid is what it had. A shim that has deleted the
+// sandbox's container and serves others is left alone: it reports their exits.
+func endShim(p *Params, sandboxID string, end time.Time) (whole bool, pid int, err error) {
+	shim := findShim(p, sandboxID)
+	defer shim.close()
+	switch {
+	case sandboxID == p.ID && !shim.servesOnlyOthers(p.ID):
+		return true, 0, killDaemon(p, end)
+	case sandboxID != p.ID && shim.serves(p.ID):
+		pid, err = shim.end(p.ID, end)
+	}
+	return false, pid, err
 }
 
 // removeOwnSocket removes the socket of the daemon that start made. A bundle
