@@ -43,17 +43,28 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 	return *rec, errors.Join(err, persist.Remove(platform.StateDir(), name))
 }
 
-// removeRecorded removes all that a record names.
+// lastRemoval is the least time for the removal of cgroups: the kernel may still
+// be removing from them the processes that have just ended.
+const lastRemoval = 200 * time.Millisecond
+
+// removeRecorded removes all that a record names. Its processes and its cgroups
+// have killTimeout together.
 func removeRecorded(platform Platform, rec *persist.Record, killTimeout time.Duration) error {
+	end := time.Now().Add(killTimeout)
 	left := append([]persist.Process{rec.Shim, rec.VM, rec.FSDaemon}, slices.Collect(maps.Values(rec.StandIns))...)
 	errs := []error{persist.KillAll(killTimeout, left...)}
+	if errs[0] == nil { // else it would move the VM out of its limits
+		errs = append(errs, hostcgroup.Evacuate(platform.CgroupRoot, rec.Cgroups))
+	}
 	if platform.CleanNetwork != nil && len(rec.Network) > 0 {
 		errs = append(errs, platform.CleanNetwork(rec.NetNS, rec.Network))
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), max(time.Until(end), lastRemoval))
+	defer cancel()
 	for _, dir := range rec.StandInCgroups {
-		errs = append(errs, hostcgroup.RemoveContainer(context.Background(), dir))
+		errs = append(errs, hostcgroup.RemoveContainer(ctx, dir))
 	}
-	errs = append(errs, hostcgroup.Remove(context.Background(), rec.Cgroups))
+	errs = append(errs, hostcgroup.Remove(ctx, rec.Cgroups))
 	if rec.MemoryDir != "" {
 		errs = append(errs, os.RemoveAll(rec.MemoryDir))
 	}

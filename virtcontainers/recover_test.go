@@ -1,6 +1,7 @@
 package virtcontainers_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // deadPod makes what a killed shim leaves: a record that names running
@@ -136,6 +138,76 @@ func TestRecoverAgain(t *testing.T) {
 	if _, err := os.Stat(full); err == nil {
 		t.Error("the cgroup is left")
 	}
+}
+
+// deadPodIn makes a dead pod with cgroups, in which another process, such as a
+// logger, still is.
+func deadPodIn(t *testing.T, host *fakeguest.Host, parent string) (cgroups []string, logger persist.Process) {
+	t.Helper()
+	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/c1", Name: strings.TrimPrefix(parent, "/")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Remove(context.Background()) }) // after a failure
+	logger = deadPod(t, host)[2]
+	platform := host.Platform()
+	rec, err := persist.Load(platform.StateDir(), platform.Owner.Name(sandboxID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := persist.Create(platform.StateDir(), platform.Owner, sandboxID)
+	if err == nil {
+		err = store.Update(func(r *persist.Record) {
+			*r = *rec
+			r.FSDaemon, r.Cgroups = persist.Process{}, c.Dirs()
+		})
+	}
+	if err := errors.Join(err, c.Make(), c.Add(logger.PID)); err != nil {
+		t.Fatal(err)
+	}
+	return c.Dirs(), logger
+}
+
+// A logger that a dead shim has left in the pod's cgroup leaves it, and lives on.
+func TestRecoverWithALogger(t *testing.T) {
+	host, parent := newCgroupHost(t)
+	cgroups, logger := deadPodIn(t, host, parent)
+	if _, err := virtcontainers.Recover(host.Platform(), sandboxID, sandboxID, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	if !logger.Alive() {
+		t.Error("the logger was killed")
+	}
+	for _, dir := range cgroups {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is left", dir)
+		}
+	}
+	checkNothingLeft(t, host)
+}
+
+// A cgroup that stays busy takes no longer than the processes may.
+func TestRecoverIsBounded(t *testing.T) {
+	host, parent := newCgroupHost(t)
+	cgroups, _ := deadPodIn(t, host, parent)
+	busy := filepath.Join(cgroups[0], "busy")
+	if err := os.Mkdir(busy, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := virtcontainers.Recover(host.Platform(), sandboxID, sandboxID, time.Millisecond); err == nil {
+		t.Error("the cgroup counts as removed")
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if err := os.Remove(busy); err != nil {
+		t.Error(err)
+	}
+	if _, err := virtcontainers.Recover(host.Platform(), sandboxID, sandboxID, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	checkNothingLeft(t, host)
 }
 
 // All is removed although its record cannot be marked before.

@@ -26,7 +26,7 @@ type Policy struct {
 	// killed shims left.
 	SweepOnStart bool
 	// PatientDelete: the engine waits for "delete" much longer than containerd's
-	// 5 s.
+	// 5 s, and its user calls it again after an error.
 	PatientDelete bool
 	// KeepExecs is how long an exec is kept after its end; 0 keeps it until
 	// its Delete.

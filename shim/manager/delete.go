@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,8 +37,9 @@ const (
 )
 
 // Delete cleans up after a shim that died or never started, and answers with the
-// exit of its container, as recorded or assumed. It may be called any number of
-// times.
+// exit of its container, as recorded or assumed. What could not be removed is no
+// error, unless the engine calls again: Delete prints it, and a later start tries
+// again. It may be called any number of times.
 func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error {
 	sandboxID := p.ID
 	b, loadErr := bundle.Load(p.Bundle)
@@ -48,13 +50,24 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 	}
 	pid, err := cleanUp(p, platform, sandboxID)
 	if err != nil {
-		return fmt.Errorf("clean up after container %s: %w", p.ID, err)
+		err = fmt.Errorf("clean up after container %s: %w", p.ID, err)
+		if engine.For(p.Namespace, p.GRPCAddress).PatientDelete {
+			return err // it calls again
+		}
+		// Without an answer containerd publishes 255 and keeps the bundle, so that
+		// the id cannot be used again. It logs what is printed here.
+		fmt.Fprintln(os.Stderr, err)
 	}
 	if loadErr == nil {
 		if err := virtcontainers.RunPoststop(context.Background(), b, p.ID); err != nil {
 			fmt.Fprintln(os.Stderr, "a hook failed after the container's end:", err) // the engine logs it
 		}
 	}
+	return answer(p, pid, stdout)
+}
+
+// answer writes the container's exit.
+func answer(p *Params, pid int, stdout io.Writer) error {
 	exit, err := bundle.LoadExit(p.Bundle)
 	if err != nil { // none was saved: it ran when its shim died, or never started
 		exit = bundle.Exit{Status: virtcontainers.ExitKilled, At: time.Now()}
@@ -72,25 +85,26 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 }
 
 // cleanUp removes the container's leftovers, and the whole pod's when it is the
-// sandbox's container or the pod's shim is dead. A shim that still serves other
-// containers is left alone: the pod's first container may be deleted before them,
-// and the shim reports their exits. It returns the pid that the container had.
-func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ int, err error) {
+// sandbox's container or the pod's shim is dead. It returns the pid that the
+// container had.
+func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int, error) {
 	whole, end := "", time.Now().Add(deleteTime)
 	if engine.For(p.Namespace, p.GRPCAddress).PatientDelete {
 		end = time.Now().Add(patientTime)
 	}
-	var errs []error
-	if sandboxID == p.ID && !servesOthers(p) {
+	own, pid, err := endShim(p, sandboxID, end)
+	if own {
 		whole = sandboxID
-		errs = append(errs, killDaemon(p, end))
 	}
-	if platform.Owner, err = recordOwner(p, platform, sandboxID); err != nil {
-		return 0, errors.Join(append(errs, err)...)
-	}
+	errs := []error{err}
 	// After a failure the rest is removed all the same: an engine may not call
 	// again.
-	rec, err := virtcontainers.Recover(platform, sandboxID, whole, max(time.Until(end), lastWait))
+	var rec persist.Record
+	owner, err := recordOwner(p, platform, sandboxID)
+	if err == nil {
+		platform.Owner = owner
+		rec, err = virtcontainers.Recover(platform, sandboxID, whole, max(time.Until(end), lastWait))
+	}
 	errs = append(errs, err, virtcontainers.UnmountBundle(p.Bundle))
 	if whole != "" {
 		// Its shim may have been a spare that no pod had. The next spare or
@@ -98,7 +112,25 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ i
 		_ = virtcontainers.PoolDir(platform.RunDir).Tidy()
 		errs = append(errs, removeOwnSocket(p))
 	}
-	return rec.StandIns[p.ID].PID, errors.Join(errs...)
+	return cmp.Or(rec.StandIns[p.ID].PID, pid), errors.Join(errs...)
+}
+
+// endShim ends what a shim that lives still has of the container: an engine that
+// calls delete gives the container up and removes its bundle, for example when it
+// was restarted while the shim did not answer. The sandbox's own container ends
+// with its shim, and whole says that the pod is to be removed; any other is killed
+// by its shim, if that answers, and pid is what it had. A shim that has deleted the
+// sandbox's container and serves others is left alone: it reports their exits.
+func endShim(p *Params, sandboxID string, end time.Time) (whole bool, pid int, err error) {
+	shim := findShim(p, sandboxID)
+	defer shim.close()
+	switch {
+	case sandboxID == p.ID && !shim.servesOnlyOthers(p.ID):
+		return true, 0, killDaemon(p, end)
+	case sandboxID != p.ID && shim.serves(p.ID):
+		pid, err = shim.end(p.ID, end)
+	}
+	return false, pid, err
 }
 
 // removeOwnSocket removes the socket of the daemon that start made. A bundle

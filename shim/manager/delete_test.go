@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/katabox/katabox/shim/engine"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
@@ -94,6 +95,26 @@ func remove(t *testing.T, p *Params, host *fakeguest.Host) *task.DeleteResponse 
 		t.Errorf("answer %v", &resp)
 	}
 	return &resp
+}
+
+// removePartly calls Delete when something cannot be removed, checks that the
+// answer is whole, and returns what it printed.
+func removePartly(t *testing.T, p *Params, host *fakeguest.Host) string {
+	t.Helper()
+	said, err := os.CreateTemp(t.TempDir(), "stderr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	stderr := os.Stderr
+	os.Stderr = said
+	defer func() { os.Stderr = stderr }()
+	remove(t, p, host)
+	data, err := os.ReadFile(said.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 func exists(path string) bool {
@@ -218,7 +239,7 @@ func TestDeleteNothing(t *testing.T) {
 	}
 }
 
-// A record that cannot be read is an error: an engine will call delete again.
+// The error of a record that cannot be read is printed, and the rest is removed.
 func TestDeleteFails(t *testing.T) {
 	host := newHost(t)
 	p := newParams(t, host.RunDir, "pod", nil)
@@ -227,13 +248,19 @@ func TestDeleteFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, dir, "state.json", `{"version":99}`)
-	var out bytes.Buffer
-	if err := Delete(p, host.Platform(), &out); err == nil || !strings.Contains(err.Error(), "version 99") || out.Len() > 0 {
-		t.Errorf("answered %q, %v", out.Bytes(), err)
+	rootfs := filepath.Join(p.Bundle, "rootfs")
+	if err := unix.Mount(t.TempDir(), rootfs, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if said := removePartly(t, p, host); !strings.Contains(said, "version 99") {
+		t.Errorf("printed %q", said)
+	}
+	if err := unix.Unmount(rootfs, 0); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("the container's rootfs is mounted: %v", err)
 	}
 }
 
-// What cannot be removed is an error, and all else is removed. A later start
+// What cannot be removed is printed, and all else is removed. A later start
 // removes the rest.
 func TestDeletePartly(t *testing.T) {
 	host := newHost(t)
@@ -255,8 +282,8 @@ func TestDeletePartly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Delete(k.params, host.Platform(), new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), cgroup) {
-		t.Errorf("got %v", err)
+	if said := removePartly(t, k.params, host); !strings.Contains(said, cgroup) {
+		t.Errorf("printed %q", said)
 	}
 	gone(t, k.vm)
 	if exists(k.socket) {
@@ -345,8 +372,48 @@ func TestOthersAreNotKilled(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(p.Bundle, bundle.PIDFile), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := Delete(p, host.Platform(), new(bytes.Buffer)); err == nil {
-		t.Error("a pid file that cannot be read is no error")
+	if said := removePartly(t, p, host); !strings.Contains(said, bundle.PIDFile) {
+		t.Errorf("a pid file that cannot be read is no error: printed %q", said)
+	}
+}
+
+// What cannot be removed does not keep the engine from the exit that was saved,
+// and the hooks that are due run.
+func TestDeletePartlyTellsTheExit(t *testing.T) {
+	host := newHost(t)
+	p := newParams(t, host.RunDir, "pod", nil)
+	runsAtItsEnd(t, p, "echo ran >> ran")
+	want := bundle.Exit{Status: 0, At: time.Unix(1000, 7).UTC()}
+	if err := errors.Join(bundle.SaveExit(p.Bundle, want), os.Mkdir(filepath.Join(p.Bundle, bundle.PIDFile), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Delete(p, host.Platform(), &out); err != nil {
+		t.Fatal(err)
+	}
+	var resp task.DeleteResponse
+	if err := proto.Unmarshal(out.Bytes(), &resp); err != nil {
+		t.Fatal(err)
+	}
+	if resp.ExitStatus != want.Status || !resp.ExitedAt.AsTime().Equal(want.At) {
+		t.Errorf("answer %v, want %v", &resp, want)
+	}
+	if !exists(filepath.Join(p.Bundle, "ran")) {
+		t.Error("the hook did not run")
+	}
+}
+
+// A user of kata-runtime sees what could not be removed, and calls again.
+func TestDeletePartlyOnTheCommandLine(t *testing.T) {
+	host := newHost(t)
+	p := newParams(t, host.RunDir, "pod", nil)
+	p.Namespace = engine.CommandLine
+	if err := os.Mkdir(filepath.Join(p.Bundle, bundle.PIDFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Delete(p, host.Platform(), &out); err == nil || out.Len() > 0 {
+		t.Errorf("answered %q, %v", out.Bytes(), err)
 	}
 }
 
@@ -379,15 +446,14 @@ func TestSweep(t *testing.T) {
 	remove(t, other.params, host)
 }
 
-// A killed shim has not run the hooks that were due: delete runs them, once.
-func TestDeleteRunsPoststopHooks(t *testing.T) {
-	host := newHost(t)
-	k := newKilledShim(t, host, sleeper(t, "/x/containerd-shim-kata-v2", "-namespace", "test", "-id", "pod"))
-	b, err := bundle.Load(k.params.Bundle)
+// runsAtItsEnd gives a container a poststop hook, which is due.
+func runsAtItsEnd(t *testing.T, p *Params, script string) {
+	t.Helper()
+	b, err := bundle.Load(p.Bundle)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo ran >> ran"}}}}
+	b.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", script}}}}
 	data, err := json.Marshal(b.Spec)
 	if err != nil {
 		t.Fatal(err)
@@ -396,9 +462,16 @@ func TestDeleteRunsPoststopHooks(t *testing.T) {
 	if err := bundle.OwePoststop(b.Dir); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A killed shim has not run the hooks that were due: delete runs them, once.
+func TestDeleteRunsPoststopHooks(t *testing.T) {
+	host := newHost(t)
+	k := newKilledShim(t, host, sleeper(t, "/x/containerd-shim-kata-v2", "-namespace", "test", "-id", "pod"))
+	runsAtItsEnd(t, k.params, "echo ran >> ran")
 	remove(t, k.params, host)
 	remove(t, k.params, host)
-	if got, err := os.ReadFile(filepath.Join(b.Dir, "ran")); err != nil || string(got) != "ran\n" {
+	if got, err := os.ReadFile(filepath.Join(k.params.Bundle, "ran")); err != nil || string(got) != "ran\n" {
 		t.Errorf("hooks: %q, %v", got, err)
 	}
 }

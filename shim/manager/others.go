@@ -3,12 +3,17 @@ package manager
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"time"
 
+	api "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -49,24 +54,97 @@ func registerShim(server *ttrpc.Server, service *task.Service) {
 	}})
 }
 
-// servesOthers reports whether the shim that belongs to a bundle answers and
-// serves containers other than the bundle's own.
-func servesOthers(p *Params) bool {
-	address, err := bundle.Address(p.Bundle)
+// liveShim is a shim that answers.
+type liveShim struct {
+	client *ttrpc.Client
+	// ids are those of its containers.
+	ids []string
+}
+
+// findShim returns the shim that serves a container's pod, or nil if none answers.
+func findShim(p *Params, sandboxID string) *liveShim {
+	address, err := shimAddress(p, sandboxID)
 	if err != nil {
-		return false
+		return nil
 	}
 	conn, err := net.DialTimeout("unix", socketPath(address), askTimeout)
 	if err != nil {
-		return false
+		return nil
 	}
-	client := ttrpc.NewClient(conn)
-	defer client.Close()
+	s := &liveShim{client: ttrpc.NewClient(conn)}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	var list structpb.ListValue
-	if err := client.Call(ctx, rpc.ShimService, rpc.ContainersMethod, &emptypb.Empty{}, &list); err != nil {
-		return false
+	if err := s.client.Call(ctx, rpc.ShimService, rpc.ContainersMethod, &emptypb.Empty{}, &list); err != nil {
+		s.close()
+		return nil
 	}
-	return slices.ContainsFunc(list.Values, func(v *structpb.Value) bool { return v.GetStringValue() != p.ID })
+	for _, v := range list.Values {
+		s.ids = append(s.ids, v.GetStringValue())
+	}
+	return s
+}
+
+// shimAddress reads the shim's address from the container's bundle or, if start
+// was not called for that (containerd's sandbox API), from the sandbox's.
+func shimAddress(p *Params, sandboxID string) (string, error) {
+	address, err := bundle.Address(p.Bundle)
+	if err == nil || sandboxID == p.ID {
+		return address, err
+	}
+	dir, err := sandboxBundle(p, sandboxID)
+	if err != nil {
+		return "", err
+	}
+	return bundle.Address(dir)
+}
+
+func (s *liveShim) close() {
+	if s != nil {
+		_ = s.client.Close()
+	}
+}
+
+// serves reports whether the shim has the container.
+func (s *liveShim) serves(id string) bool { return s != nil && slices.Contains(s.ids, id) }
+
+// servesOnlyOthers reports whether the shim has containers, and not this one.
+func (s *liveShim) servesOnlyOthers(id string) bool {
+	return s != nil && len(s.ids) > 0 && !s.serves(id)
+}
+
+// end kills a container and deletes it, and returns the pid that it had. It is no
+// error if the shim does the same meanwhile. The shim ends if it has no other
+// container.
+func (s *liveShim) end(id string, end time.Time) (int, error) {
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	service := api.NewTTRPCTaskClient(s.client)
+	_, err := service.Kill(ctx, &api.KillRequest{ID: id, Signal: uint32(unix.SIGKILL), All: true})
+	if err = unlessGone(err); err != nil {
+		return 0, fmt.Errorf("kill container %s: %w", id, err)
+	}
+	_, err = service.Wait(ctx, &api.WaitRequest{ID: id})
+	if err = unlessGone(err); err != nil {
+		return 0, fmt.Errorf("wait for the end of container %s: %w", id, err)
+	}
+	deleted, err := service.Delete(ctx, &api.DeleteRequest{ID: id})
+	if err = unlessGone(err); err != nil {
+		return 0, fmt.Errorf("delete container %s: %w", id, err)
+	}
+	if _, err := service.Shutdown(ctx, &api.ShutdownRequest{ID: id}); unlessGone(err) != nil {
+		return 0, fmt.Errorf("end the shim of container %s: %w", id, err)
+	}
+	return int(deleted.GetPid()), nil
+}
+
+// unlessGone returns a call's error, unless the container or the shim is gone.
+func unlessGone(err error) error {
+	if errors.Is(err, ttrpc.ErrClosed) {
+		return nil
+	}
+	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

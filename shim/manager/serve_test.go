@@ -13,6 +13,8 @@ import (
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,48 +106,131 @@ func TestDaemonInheritsNothing(t *testing.T) {
 	reap(t, pid)
 }
 
+// livePod is a pod in a daemon, with the sandbox's container and another, "c1".
+type livePod struct {
+	task.TTRPCTaskService
+	first, second *Params
+	pid           int
+}
+
+func newLivePod(t *testing.T, dir string) *livePod {
+	t.Helper()
+	asDaemon(t, dir)
+	p := &livePod{
+		first: newParams(t, dir, "pod", map[string]string{
+			"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "pod",
+		}),
+		second: newParams(t, dir, "c1", serviceOf("pod")),
+	}
+	address, err := start(p.first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pid, p.TTRPCTaskService = daemonPID(t, p.first), connect(t, address)
+	for _, c := range []*Params{p.first, p.second} {
+		if _, err := p.Create(t.Context(), &task.CreateTaskRequest{ID: c.ID, Bundle: c.Bundle}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Start(t.Context(), &task.StartRequest{ID: c.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// end ends a container as an engine does.
+func (p *livePod) end(t *testing.T, id string) {
+	t.Helper()
+	_, _ = p.Kill(t.Context(), &task.KillRequest{ID: id, Signal: 9}) // it may have ended with the pod
+	if _, err := p.Wait(t.Context(), &task.WaitRequest{ID: id}); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Delete(t.Context(), &task.DeleteRequest{ID: id}); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Shutdown(t.Context(), &task.ShutdownRequest{ID: id}); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkRuns checks that a container runs.
+func (p *livePod) checkRuns(t *testing.T, id string) {
+	t.Helper()
+	if state, err := p.State(t.Context(), &task.StateRequest{ID: id}); err != nil || state.Pid == 0 || state.ExitedAt.IsValid() {
+		t.Errorf("container %s: %v, %v", id, state, err)
+	}
+}
+
+// checkGone checks that the shim does not have a container.
+func (p *livePod) checkGone(t *testing.T, id string) {
+	t.Helper()
+	if state, err := p.State(t.Context(), &task.StateRequest{ID: id}); !errdefs.IsNotFound(errgrpc.ToNative(err)) {
+		t.Errorf("container %s: %v, %v", id, state, err)
+	}
+}
+
 // When the pod's first container is deleted before another one, "delete" leaves
 // the shim running until that one is deleted too.
 func TestDeleteLeavesOthersTheirShim(t *testing.T) {
 	host := newHost(t)
-	asDaemon(t, host.RunDir)
-	first := newParams(t, host.RunDir, "pod", map[string]string{
-		"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "pod",
-	})
-	second := newParams(t, host.RunDir, "c1", serviceOf("pod"))
-	address, err := start(first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid := daemonPID(t, first)
-	service := connect(t, address)
-	for _, p := range []*Params{first, second} {
-		if _, err := service.Create(t.Context(), &task.CreateTaskRequest{ID: p.ID, Bundle: p.Bundle}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := service.Start(t.Context(), &task.StartRequest{ID: p.ID}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	end := func(p *Params) {
-		t.Helper()
-		_, _ = service.Kill(t.Context(), &task.KillRequest{ID: p.ID, Signal: 9}) // it may have ended with the pod
-		if _, err := service.Wait(t.Context(), &task.WaitRequest{ID: p.ID}); err != nil {
-			t.Error(err)
-		}
-		if _, err := service.Delete(t.Context(), &task.DeleteRequest{ID: p.ID}); err != nil {
-			t.Error(err)
-		}
-		if _, err := service.Shutdown(t.Context(), &task.ShutdownRequest{ID: p.ID}); err != nil {
-			t.Error(err)
-		}
-	}
-	end(first)
-	remove(t, first, host)
-	if state, err := service.State(t.Context(), &task.StateRequest{ID: "c1"}); err != nil || state.ExitStatus == 0 {
+	pod := newLivePod(t, host.RunDir)
+	pod.end(t, "pod")
+	remove(t, pod.first, host)
+	if state, err := pod.State(t.Context(), &task.StateRequest{ID: "c1"}); err != nil || state.ExitStatus == 0 {
 		t.Errorf("the other container: %v, %v", state, err)
 	}
-	end(second)
-	remove(t, second, host)
-	reap(t, pid)
+	pod.end(t, "c1")
+	remove(t, pod.second, host)
+	reap(t, pod.pid)
+}
+
+// A container that its shim still runs, for an engine that was restarted while the
+// shim did not answer, is ended by its delete, and no other is.
+func TestDeleteEndsARunningContainer(t *testing.T) {
+	host := newHost(t)
+	pod := newLivePod(t, host.RunDir)
+	for _, created := range []bool{false, true} { // its create failed, or it was not started
+		other := newParams(t, host.RunDir, "c2", serviceOf("pod"))
+		if created {
+			if _, err := pod.Create(t.Context(), &task.CreateTaskRequest{ID: "c2", Bundle: other.Bundle}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove(t, other, host)
+		pod.checkGone(t, "c2")
+	}
+	pod.checkRuns(t, "pod")
+	pod.checkRuns(t, "c1")
+	if resp := remove(t, pod.second, host); resp.Pid == 0 {
+		t.Error("the answer has no pid")
+	}
+	pod.checkGone(t, "c1")
+	remove(t, pod.second, host)
+	pod.checkRuns(t, "pod")
+	pod.end(t, "pod")
+	remove(t, pod.first, host)
+	reap(t, pod.pid)
+}
+
+// The last container's delete ends a shim that has deleted the sandbox's own.
+func TestDeleteEndsTheLastContainer(t *testing.T) {
+	host := newHost(t)
+	pod := newLivePod(t, host.RunDir)
+	pod.end(t, "pod")
+	remove(t, pod.first, host)
+	remove(t, pod.second, host)
+	reap(t, pod.pid)
+}
+
+// The delete of the sandbox's own container ends a shim that still has it, with
+// the containers that it serves.
+func TestDeleteEndsALivePod(t *testing.T) {
+	host := newHost(t)
+	pod := newLivePod(t, host.RunDir)
+	remove(t, pod.first, host)
+	if _, err := pod.State(t.Context(), &task.StateRequest{ID: "c1"}); err == nil {
+		t.Error("the shim answers")
+	}
+	reap(t, pod.pid)
+	remove(t, pod.second, host)
 }

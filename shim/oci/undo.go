@@ -53,11 +53,13 @@ func (r *Runtime) destroy(ctx context.Context, shim *client.Shim, id string) err
 	if err == nil {
 		return nil
 	}
-	if deleteErr := r.deleteByProgram(ctx, id); deleteErr != nil {
-		return errors.Join(err, deleteErr)
-	}
+	deleteErr := r.deleteByProgram(ctx, id)
 	if r.keeps(ctx, shim, id) {
-		return fmt.Errorf("the shim has not removed container %s; deleting the pod's first container ends the pod: %w", id, err)
+		return fmt.Errorf("the shim has not removed container %s; deleting the pod's first container ends the pod: %w",
+			id, errors.Join(err, deleteErr))
+	}
+	if deleteErr != nil {
+		return errors.Join(err, deleteErr)
 	}
 	return nil
 }

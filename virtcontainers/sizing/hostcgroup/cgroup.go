@@ -264,6 +264,43 @@ func (c *Cgroup) Release() error {
 	return errors.Join(errs...)
 }
 
+// Evacuate does the same in another process than the pod's, to where this process
+// is: dirs is Dirs' result. It is no error if some do not exist. root is as in
+// Options.
+func Evacuate(root string, dirs []string) error {
+	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !populated(dir) })
+	if len(dirs) == 0 {
+		return nil
+	}
+	if root == "" {
+		root = DefaultRoot
+	}
+	found, err := hierarchies(root)
+	if err != nil {
+		return err
+	}
+	self, err := cgroupsOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range found {
+		p := place{hierarchy: h, home: h.of(self)}
+		for _, dir := range dirs {
+			if strings.HasPrefix(dir, h.mount+"/") {
+				errs = append(errs, p.evacuate(dir))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// populated reports whether a process is in a cgroup.
+func populated(dir string) bool {
+	procs, err := os.ReadFile(filepath.Join(dir, procsFile))
+	return err == nil && len(procs) > 0
+}
+
 // evacuate moves the processes in a cgroup home.
 func (p place) evacuate(dir string) error {
 	procs, err := os.ReadFile(filepath.Join(dir, procsFile))

@@ -414,6 +414,24 @@ func TestRelease(t *testing.T) {
 	})
 }
 
+// Evacuate moves what another process's pod has left to where this process is.
+func TestEvacuate(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		for _, only := range []bool{false, true} {
+			s := newScene(t, root, only)
+			before := s.where(t, os.Getpid())
+			logger := sleeper(t)
+			if err := errors.Join(s.Make(), s.Add(logger), Evacuate(root, s.Dirs())); err != nil {
+				t.Fatal(err)
+			}
+			s.check(t, "the logger", logger, before)
+			if err := errors.Join(Remove(t.Context(), s.Dirs()), Evacuate(root, s.Dirs())); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // Leave moves this process alone, and a Release after it the others.
 func TestLeave(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {

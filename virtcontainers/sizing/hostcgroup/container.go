@@ -133,7 +133,7 @@ func RemoveContainer(ctx context.Context, dir string) error {
 
 // used reports whether a cgroup contains a process or another cgroup.
 func used(dir string) bool {
-	if procs, err := os.ReadFile(filepath.Join(dir, procsFile)); err == nil && len(procs) > 0 {
+	if populated(dir) {
 		return true
 	}
 	entries, err := os.ReadDir(dir)
