@@ -89,6 +89,9 @@ type Pod struct {
 	memoryMiB uint64
 	// unused is set while the guest may not have brought all of it online.
 	unused bool
+	// cpusLeave is set while the guest may still release vCPUs that it kept when the
+	// machine was made smaller: vcpus may count too many.
+	cpusLeave bool
 	// placed is the place last written to the pod's cgroup, and pinned the last
 	// log line about the binding of vCPUs.
 	placed, pinned string

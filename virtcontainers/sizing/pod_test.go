@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers/config"
@@ -21,6 +22,11 @@ func newPod(t *testing.T) *Pod {
 	t.Helper()
 	c := new(config.Config)
 	c.Runtime.StaticSizing = true
+	return podOf(t, c)
+}
+
+func podOf(t *testing.T, c *config.Config) *Pod {
+	t.Helper()
 	c.Hypervisor.VCPUs, c.Hypervisor.MaxVCPUs, c.Hypervisor.MemoryMiB, c.Hypervisor.MaxMemoryMiB = 1, 4, 256, 1024
 	p, err := New(t.Context(), Options{
 		SandboxID: "pod", Config: c, Ending: func() bool { return false },
@@ -29,7 +35,9 @@ func newPod(t *testing.T) *Pod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm, err := new(fake.Monitor).Launch(t.Context(), hypervisor.Spec{ID: "pod"})
+	vm, err := new(fake.Monitor).Launch(t.Context(), hypervisor.Spec{
+		ID: "pod", VCPUs: 1, MaxVCPUs: 4, MemoryMiB: 256, MaxMemoryMiB: 1024, MemoryModel: hypervisor.MemoryVirtio,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,4 +171,54 @@ func TestToken(t *testing.T) {
 		t.Errorf("admitted: %v", err)
 	}
 	p.letGo()
+}
+
+// obliging is a guest that uses all that its machine has.
+type obliging struct{ vm *fake.VM }
+
+func (g obliging) SetResources(context.Context, uint32, uint64) (*api.SetResourcesResponse, error) {
+	cpus, memory := g.vm.Size()
+	return &api.SetResourcesResponse{Cpus: cpus, MemoryMib: memory}, nil
+}
+
+// growingPod returns a pod whose machine runs and changes its size.
+func growingPod(t *testing.T) (*Pod, *fake.VM) {
+	t.Helper()
+	c := new(config.Config)
+	c.Hypervisor.VirtioMem = true
+	p := podOf(t, c)
+	vm := p.vm.(*fake.VM)
+	if err := vm.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.Connect(obliging{vm})
+	return p, vm
+}
+
+// A container gets the vCPUs that it is to have, also if the guest has released them
+// after the machine was made smaller.
+func TestCPUsReleasedLate(t *testing.T) {
+	p, vm := growingPod(t)
+	c := container("c1", 256<<20)
+	quota, period := int64(300_000), uint64(100_000)
+	c.Spec.Linux.Resources.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
+	if err := p.Admit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	cpus, memory := vm.Size()
+	vm.KeepSize(true)
+	p.Release("c1")
+	if err := p.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := vm.Size(); now != cpus || cpus < 3 {
+		t.Fatalf("the machine has %d vCPUs, had %d", now, cpus)
+	}
+	vm.KeepSize(false)
+	if err := p.Admit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if now, nowMiB := vm.Size(); now != cpus || nowMiB != memory {
+		t.Errorf("%d vCPUs and %d MiB, want %d and %d", now, nowMiB, cpus, memory)
+	}
 }

@@ -14,7 +14,7 @@ import (
 
 // shrinkWait bounds one attempt to shrink the machine, because an Admit waits
 // for it. What the guest has not given back by then stays until the next
-// attempt.
+// attempt, except vCPUs, which it may release at any time (cpusLeave).
 const shrinkWait = 5 * time.Second
 
 // makeRoom grows the machine for its containers, unless its size is static, and
@@ -42,7 +42,7 @@ func (p *Pod) grow(ctx context.Context) error {
 	want := p.wanted()
 	warnOf(ctx, want)
 	hadCPUs, hadMiB := p.vcpus, p.memoryMiB
-	if want.VCPUs <= hadCPUs && want.MemoryMiB <= hadMiB && !p.unused {
+	if want.VCPUs <= hadCPUs && want.MemoryMiB <= hadMiB && !p.unused && !p.cpusLeave {
 		return nil
 	}
 	p.unused = true
@@ -60,7 +60,7 @@ func (p *Pod) grow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("grow the machine from %d vCPUs and %d MiB to %d and %d: %w", hadCPUs, hadMiB, want.VCPUs, want.MemoryMiB, err)
 	}
-	p.unused = false
+	p.unused, p.cpusLeave = false, false
 	log.G(ctx).WithFields(log.Fields{
 		"vcpus": p.vcpus, "memory_mib": p.memoryMiB, "had_vcpus": hadCPUs, "had_memory_mib": hadMiB,
 		"t_grow": milliseconds(time.Since(start)),
@@ -126,8 +126,9 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 	return err
 }
 
+// growCPUs also plugs again what the guest has released after its time.
 func (p *Pod) growCPUs(ctx context.Context, want uint32) error {
-	if want <= p.vcpus {
+	if want <= p.vcpus && !p.cpusLeave {
 		return nil
 	}
 	now, err := p.vm.SetVCPUs(ctx, want)
@@ -208,6 +209,7 @@ func (p *Pod) shrinkCPUs(ctx context.Context, want uint32) error {
 	if now > 0 {
 		p.vcpus = now
 	}
+	p.cpusLeave = p.vcpus > want
 	return err
 }
 
