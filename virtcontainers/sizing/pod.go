@@ -53,6 +53,9 @@ type Options struct {
 	// Ending reports whether the sandbox is being torn down or has lost its
 	// guest: nothing is resized then. It must not block.
 	Ending func() bool
+	// EnterAwake waits, within its context, until the machine runs; it is not paused
+	// until leave is called.
+	EnterAwake func(context.Context) (leave func(), err error)
 }
 
 // Guest is what sizing needs of the pod's agent; see guest.Client.

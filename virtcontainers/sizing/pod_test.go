@@ -31,6 +31,7 @@ func podOf(t *testing.T, c *config.Config) *Pod {
 	p, err := New(t.Context(), Options{
 		SandboxID: "pod", Config: c, Ending: func() bool { return false },
 		WhileAlive: context.WithCancel,
+		EnterAwake: func(context.Context) (func(), error) { return func() {}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -220,5 +221,45 @@ func TestCPUsReleasedLate(t *testing.T) {
 	}
 	if now, nowMiB := vm.Size(); now != cpus || nowMiB != memory {
 		t.Errorf("%d vCPUs and %d MiB, want %d and %d", now, nowMiB, cpus, memory)
+	}
+}
+
+// A machine that is paused is not asked to become smaller, and meanwhile containers
+// can be admitted.
+func TestShrinkWaitsUntilAwake(t *testing.T) {
+	p, vm := growingPod(t)
+	asked, awake, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	p.opts.EnterAwake = func(context.Context) (func(), error) {
+		close(asked)
+		<-awake
+		return func() { close(left) }, nil
+	}
+	for _, id := range []string{"c1", "c2"} {
+		if err := p.Admit(t.Context(), container(id, 256<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, before := vm.Size()
+	p.Release("c1")
+	ended := make(chan error, 1)
+	go func() { ended <- p.follow(t.Context()) }()
+	select {
+	case <-asked:
+	case err := <-ended:
+		t.Fatalf("it did not wait for the machine: %v", err)
+	}
+	if err := p.Admit(t.Context(), container("c2", 256<<20)); err != nil {
+		t.Errorf("while the shrinking waits: %v", err)
+	}
+	if _, now := vm.Size(); now != before {
+		t.Errorf("%d MiB while the machine is paused, had %d", now, before)
+	}
+	close(awake)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	<-left
+	if _, now := vm.Size(); now >= before {
+		t.Errorf("%d MiB in the end, had %d", now, before)
 	}
 }

@@ -158,8 +158,14 @@ func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
 
 // follow shrinks the machine as far as its containers allow, unless its size is
 // static, and then reduces the pod's place on the host to what its containers
-// use.
+// use. That has time until the machine runs: the guest of one that is paused gives
+// nothing back.
 func (p *Pod) follow(ctx context.Context) error {
+	leave, err := p.opts.EnterAwake(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := p.hold(ctx); err != nil {
 		return err
 	}
@@ -167,7 +173,6 @@ func (p *Pod) follow(ctx context.Context) error {
 	if p.opts.Ending() {
 		return nil
 	}
-	var err error
 	if !p.static() {
 		err = p.shrink(ctx)
 	}
