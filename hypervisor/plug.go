@@ -26,7 +26,8 @@ type CPUPlugger interface {
 	// differs from n for that reason is no error. A new CPU is usable once the
 	// guest has brought it online. The last plugged CPU is unplugged first,
 	// once the guest has released it. If the guest does not until ctx ends, now
-	// counts what remains, and that is no error either. On an error some CPUs
+	// counts what remains, and that is no error either: the guest may still release
+	// it later, because the request for it cannot be withdrawn. On an error some CPUs
 	// may have changed, and now counts them. The machine must have been resumed
 	// (errdefs.ErrFailedPrecondition). One call runs at a time; another waits
 	// for it, within its ctx.
@@ -41,8 +42,9 @@ type MemoryPlugger interface {
 	// up to the model's unit (MemoryModel), never less than Spec.MemoryMiB, nor
 	// more than Spec.MaxMemoryMiB. If the memory does not shrink, because the
 	// model cannot or the guest does not give it back until ctx ends, now is
-	// larger; that is no error. New memory is usable once the guest has brought
-	// it online. The machine must have been resumed
+	// larger; that is no error. What has not changed by then is not asked for any
+	// more: the guest keeps the size that now says. New memory is usable once the
+	// guest has brought it online. Clean-up may take a few seconds more than ctx. The machine must have been resumed
 	// (errdefs.ErrFailedPrecondition); without Spec.MaxMemoryMiB there is
 	// nothing to plug (errdefs.ErrNotImplemented). One call runs at a time;
 	// another waits for it, within its ctx.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,6 +232,53 @@ func TestHibernationFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A change of the network wakes a pod before the machine is asked to take or to give
+// up a card: the guest of a machine that is paused does neither.
+func TestNetworkChangeWakes(t *testing.T) {
+	host, net := newHost(t), newNetwork()
+	dir := filepath.Join(diskDir(t), "made")
+	p, err := bootOn(t, host, net.platform(host.Platform()), func(o *virtcontainers.Options) { o.Config.Runtime.HibernatePath = dir })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Hibernate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var paused atomic.Bool
+	net.mu.Lock()
+	net.onPlug = func() { paused.Store(host.VM().Paused()) }
+	net.mu.Unlock()
+	net.changed <- struct{}{}
+	if err := await(t, "the change", net.followed); err != nil || paused.Load() || p.Describe().Hibernation != nil {
+		t.Errorf("%v, cards were changed while paused: %t, hibernation %+v", err, paused.Load(), p.Describe().Hibernation)
+	}
+}
+
+// A machine that is being made smaller is not paused meanwhile.
+func TestHibernationWaitsForShrinking(t *testing.T) {
+	s := sleeperOn(t, newHost(t), func(o *virtcontainers.Options) {
+		o.Config.Hypervisor.MaxVCPUs, o.Config.Runtime.StaticSizing = 4, false
+	})
+	if _, err := s.limited("c2", 300_000, 1); err != nil {
+		t.Fatal(err)
+	}
+	asked, proceed := make(chan struct{}), make(chan struct{})
+	s.host.Monitor.Hook(fake.StepSetVCPUs, func(context.Context, *fake.VM) error {
+		close(asked)
+		<-proceed
+		return nil
+	})
+	s.exits("c2", "", 0)
+	await(t, "the request for fewer vCPUs", asked)
+	short, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if _, err := s.Hibernate(short); !errdefs.IsUnavailable(err) {
+		t.Errorf("error %v", err)
+	}
+	close(proceed)
+	s.sleeps()
 }
 
 // A pod whose guest has a call to answer stays awake.

@@ -3,6 +3,7 @@ package virtcontainers
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,11 +27,20 @@ func (s *Sandbox) openManagement(context.Context) error {
 	return nil
 }
 
-func (s *Sandbox) closeManagement(context.Context) error {
+// closeManagement waits for requests under way no longer than ctx: one may hang in a
+// file system of the host.
+func (s *Sandbox) closeManagement(ctx context.Context) error {
 	if s.unmanage == nil {
 		return nil
 	}
-	return s.unmanage()
+	ended := make(chan error, 1)
+	go func() { ended <- s.unmanage() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for requests to the management socket: %w", context.Cause(ctx))
+	}
 }
 
 // Description is what an operator sees of a sandbox.

@@ -32,6 +32,8 @@ type netInMemory struct {
 	state   *api.SetNetworkRequest
 	plugged int
 	plugErr error
+	// onPlug is called by Plug, if it is not nil.
+	onPlug func()
 	// unplugErr is Unplug's answer.
 	unplugErr error
 	closed    int
@@ -57,6 +59,9 @@ func (n *netInMemory) Plug(ctx context.Context, vm network.Machine) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.plugged++
+	if n.onPlug != nil {
+		n.onPlug()
+	}
 	if n.plugErr != nil {
 		return n.plugErr
 	}

@@ -264,6 +264,7 @@ func (s *Sandbox) sizingOptions() sizing.Options {
 		SandboxID: s.ID, CgroupName: s.platform.Owner.Name(s.ID), Config: s.opts.Config, Accel: s.platform.Accel, Hints: s.opts.Size,
 		CgroupsPath: s.opts.CgroupsPath, ShimCgroup: s.opts.ShimCgroup, CgroupRoot: s.platform.CgroupRoot,
 		WhileAlive: s.whileAlive, Ending: func() bool { return s.isStopping() || s.gone() },
+		EnterAwake: s.calls.enterAwake,
 	}
 }
 
@@ -271,7 +272,7 @@ func (s *Sandbox) networkOptions() podnet.Options {
 	return podnet.Options{
 		Spec: s.opts.Network, Hostname: s.opts.Hostname, Config: s.opts.Config,
 		Open: s.platform.OpenNetwork, OpenForward: s.platform.OpenForward,
-		Queues: int(s.sizing.Initial().VCPUs),
+		Pass: s.calls.enter, Queues: int(s.sizing.Initial().VCPUs),
 		Save: func(namespace string, made []byte) error {
 			return s.state.Update(func(r *persist.Record) { r.NetNS, r.Network = namespace, made })
 		},

@@ -103,13 +103,38 @@ func (t *turnstile) leave() {
 
 // tryEnter passes if the sandbox is awake; leave must follow then.
 func (t *turnstile) tryEnter() (leave func(), ok bool) {
+	if t.passAwake() != nil {
+		return nil, false
+	}
+	return sync.OnceFunc(t.leave), true
+}
+
+// enterAwake is enter for what can wait: it neither has the sandbox woken nor keeps
+// it from falling asleep before it has passed.
+func (t *turnstile) enterAwake(ctx context.Context) (leave func(), err error) {
+	for {
+		opened := t.passAwake()
+		if opened == nil {
+			return sync.OnceFunc(t.leave), nil
+		}
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait until the sandbox is awake: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// passAwake returns nil if the sandbox is awake and the caller has passed, and
+// otherwise what is closed when it is awake.
+func (t *turnstile) passAwake() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != awake {
-		return nil, false
+		return t.opened
 	}
 	t.calls++
-	return sync.OnceFunc(t.leave), true
+	return nil
 }
 
 // lock locks the turnstile once no call is under way; until then calls pass. A

@@ -101,3 +101,41 @@ func TestTurnstileStates(t *testing.T) {
 		leave()
 	}
 }
+
+// What can wait passes once the sandbox is awake. It does not have it woken.
+func TestEnterAwake(t *testing.T) {
+	all := turnstile{wake: func() { t.Error("woken") }}
+	leave, err := all.enterAwake(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := all.lock(short); !errdefs.IsUnavailable(err) {
+		t.Errorf("locked during what has passed: %v", err)
+	}
+	leave()
+	if err := all.lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	passed := make(chan error, 1)
+	go func() {
+		leave, err := all.enterAwake(t.Context())
+		if err == nil {
+			leave()
+		}
+		passed <- err
+	}()
+	time.Sleep(10 * time.Millisecond) // until it waits
+	all.sleep()
+	if _, err := all.enterAwake(short); err == nil {
+		t.Error("entered while it sleeps")
+	}
+	if len(passed) != 0 || closed(all.wanted) {
+		t.Errorf("%d passed, the sandbox is wanted: %t", len(passed), closed(all.wanted))
+	}
+	all.open()
+	if err := <-passed; err != nil {
+		t.Error(err)
+	}
+}

@@ -18,12 +18,18 @@ const (
 // SetVCPUs implements hypervisor.CPUPlugger. Its guest complies, unless
 // KeepSize was called. It does not change VCPUThreads.
 func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {
-	return resize(ctx, vm, StepSetVCPUs, &vm.cpus, n, vm.Spec.VCPUs, vm.Spec.MaxVCPUs)
+	now, err := resize(ctx, vm, StepSetVCPUs, &vm.cpus, n, vm.Spec.VCPUs, vm.Spec.MaxVCPUs)
+	if n = max(n, vm.Spec.VCPUs); err == nil && n < now {
+		vm.mu.Lock()
+		defer vm.mu.Unlock()
+		vm.leave = now - n
+	}
+	return now, err
 }
 
 // SetMemoryMiB implements hypervisor.MemoryPlugger, in steps of 1 MiB, for any
 // model, except that MemoryDIMM does not shrink. Its guest behaves as in
-// SetVCPUs.
+// SetVCPUs; what it keeps it is not asked for any more.
 func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
 	if vm.Spec.MaxMemoryMiB <= vm.Spec.MemoryMiB {
 		return vm.Spec.MemoryMiB, fmt.Errorf("%s of virtual machine %s: %w", StepSetMemory, vm.Spec.ID, errdefs.ErrNotImplemented)
@@ -58,11 +64,16 @@ func resize[T uint32 | uint64](ctx context.Context, vm *VM, step Step, plugged *
 	return want, nil
 }
 
-// KeepSize sets whether the guest keeps all CPUs and memory from now on.
+// KeepSize sets whether the guest keeps all CPUs and memory from now on. One that
+// no longer does releases the CPUs that it was asked for meanwhile.
 func (vm *VM) KeepSize(keep bool) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	vm.keepsSize = keep
+	if !keep {
+		vm.cpus -= min(vm.leave, vm.cpus)
+		vm.leave = 0
+	}
 }
 
 // Size returns how many CPUs and how much memory in MiB there are.

@@ -41,6 +41,10 @@ func TestResize(t *testing.T) {
 	vm.KeepSize(true)
 	check(2, 4)
 	vm.KeepSize(false)
+	if cpus, memory := vm.Size(); cpus != 2 || memory != 2048 {
+		t.Errorf("what the guest kept: %d CPUs, %d MiB, want 2 and 2048", cpus, memory)
+	}
+	check(4, 4)
 	vm.Spec.MemoryModel = hypervisor.MemoryDIMM
 	if now, err := vm.SetMemoryMiB(t.Context(), 512); now != 2048 || err != nil {
 		t.Errorf("modules stay: %d, %v", now, err)

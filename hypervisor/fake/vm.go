@@ -42,6 +42,7 @@ type VM struct {
 	cpus      uint32 // plugged
 	memory    uint64 // plugged, in MiB
 	keepsSize bool
+	leave     uint32 // CPUs that the guest was asked to release, and keeps
 }
 
 // attached is a device and its slot.

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -20,7 +21,8 @@ const (
 )
 
 // resizeVirtioMem requests that the guest plug that many MiB, and waits until
-// it has.
+// it has. What the guest has not done when ctx ends is not requested any more: it
+// would do it later, and take memory that a container was given meanwhile.
 func (vm *VM) resizeVirtioMem(ctx context.Context, extra uint64) error {
 	unit := vm.virtioMemBlock()
 	most := (vm.spec.MaxMemoryMiB - vm.spec.MemoryMiB) / unit * unit
@@ -41,10 +43,43 @@ func (vm *VM) resizeVirtioMem(ctx context.Context, extra uint64) error {
 		return err
 	}
 	want := extra * mib
-	if err := vm.run(ctx, virtioMemProperty("qom-set", "requested-size", want)); err != nil {
-		return err
+	err = vm.requestSize(ctx, want)
+	if err == nil {
+		err = vm.awaitSize(ctx, want)
 	}
-	return vm.awaitSize(ctx, want)
+	if ctx.Err() != nil {
+		err = errors.Join(err, vm.keepSize(ctx, want))
+	}
+	return err
+}
+
+func (vm *VM) requestSize(ctx context.Context, bytes uint64) error {
+	return vm.run(ctx, virtioMemProperty("qom-set", "requested-size", bytes))
+}
+
+func (vm *VM) virtioMemSize(ctx context.Context) (bytes uint64, err error) {
+	get := virtioMemProperty("qom-get", "size", nil)
+	return bytes, vm.mon.Execute(ctx, get.name, get.args, &bytes)
+}
+
+// keepSize requests the present size, after ctx has ended with that much requested.
+// The guest may change the size just then, so it goes on until both are the same.
+func (vm *VM) keepSize(ctx context.Context, requested uint64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	for {
+		size, err := vm.virtioMemSize(ctx)
+		if err == nil && size == requested {
+			return nil
+		}
+		if err == nil {
+			err = vm.requestSize(ctx, size)
+		}
+		if err != nil {
+			return fmt.Errorf("keep the present amount of virtio-mem memory: %w", err)
+		}
+		requested = size
+	}
 }
 
 // virtioMemBlock returns the unit of plugging in MiB: whole huge pages.
@@ -89,9 +124,7 @@ func (vm *VM) awaitSize(ctx context.Context, want uint64) error {
 	again := time.NewTicker(sizeRepeat)
 	defer again.Stop()
 	for {
-		var size uint64
-		get := virtioMemProperty("qom-get", "size", nil)
-		err := vm.mon.Execute(ctx, get.name, get.args, &size)
+		size, err := vm.virtioMemSize(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -118,7 +118,12 @@ func running(t *testing.T, root, id string) {
 
 func listening(t *testing.T, root string, p pod) {
 	t.Helper()
-	dir := record(t, root, p.id, self(t))
+	listeningAs(t, root, p.id, p)
+}
+
+func listeningAs(t *testing.T, root, id string, p management.Sandbox) {
+	t.Helper()
+	dir := record(t, root, id, self(t))
 	s, err := management.Listen(t.Context(), dir, management.Source{Sandbox: p, Calls: new(prom.Durations)})
 	if err != nil {
 		t.Fatal(err)
@@ -366,5 +371,68 @@ func TestVolumes(t *testing.T) {
 	}
 	if _, err := VolumeStats(t.Context(), pods(), "/none"); err == nil || errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "p0") {
 		t.Errorf("a pod that may have it did not answer: %v", err)
+	}
+}
+
+// A pod whose shim is stopped is waited for neither when another has told of the
+// volume, nor for as long as a volume may take to grow.
+func TestVolumesBesideAPodThatHangs(t *testing.T) {
+	root := newRoot(t)
+	running(t, root, "p1")
+	over := make(chan struct{})
+	raw(t, root, "p0", func(net.Conn) { <-over })
+	t.Cleanup(func() { close(over) })
+	pods, err := Pods(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if _, err := VolumeStats(t.Context(), pods, "/p1"); err != nil || time.Since(start) >= askTimeout {
+		t.Errorf("stats: %v after %v", err, time.Since(start))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*askTimeout)
+	defer cancel()
+	if size, err := GrowVolume(ctx, pods, "/p1", 9); err != nil || size != 9 || ctx.Err() != nil {
+		t.Errorf("grow: %d, %v, %v", size, err, ctx.Err())
+	}
+}
+
+// sharing is a pod that has the volume /shared, and counts how often it has grown.
+type sharing struct {
+	pod
+	statsErr error
+	takes    time.Duration
+	grown    *atomic.Int32
+}
+
+func (p sharing) VolumeStats(context.Context, string) (guestfs.AssignedVolume, error) {
+	return guestfs.AssignedVolume{}, p.statsErr
+}
+
+func (p sharing) GrowVolume(ctx context.Context, _ string, size uint64) (uint64, error) {
+	select {
+	case <-time.After(p.takes):
+		p.grown.Add(1)
+		return size, nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// Each pod that has a volume enlarges it to the end, also when another has done so
+// before. One that hibernates does not tell of it, and is asked all the same.
+func TestGrowSharedVolume(t *testing.T) {
+	root := newRoot(t)
+	grown := new(atomic.Int32)
+	listeningAs(t, root, "p1", sharing{grown: grown})
+	listeningAs(t, root, "p2", sharing{grown: grown, takes: 200 * time.Millisecond})
+	listeningAs(t, root, "p3", sharing{grown: grown, statsErr: errdefs.ErrUnavailable})
+	running(t, root, "p4")
+	pods, err := Pods(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size, err := GrowVolume(t.Context(), pods, "/shared", 9); err != nil || size != 9 || grown.Load() != 3 {
+		t.Errorf("grow: %d, %v, in %d pods, want 3", size, err, grown.Load())
 	}
 }

@@ -131,10 +131,15 @@ func (p Pod) request(ctx context.Context, method, path string, body []byte) ([]b
 	case resp.StatusCode == http.StatusNotFound:
 		return nil, fmt.Errorf("%s: %w", reason(answer), errdefs.ErrNotFound)
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %s", resp.Status, reason(answer))
+		return nil, refusal{resp.Status, reason(answer)}
 	}
 	return answer, nil
 }
+
+// refusal is an answer with another status than 200 and 404.
+type refusal struct{ status, reason string }
+
+func (r refusal) Error() string { return r.status + ": " + r.reason }
 
 // reason returns an error's text as one line: parts of it may be the guest's, and
 // it goes to terminals.

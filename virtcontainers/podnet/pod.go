@@ -78,6 +78,9 @@ type Options struct {
 	// ports are not forwarded.
 	Open        OpenFunc
 	OpenForward ForwardFunc
+	// Pass is what a change of the network passes before the machine is asked for
+	// anything: it may be paused.
+	Pass guest.Pass
 	// Queues is the number of queue pairs of each NIC, at least one.
 	Queues int
 	// Save writes to disk what must be undone in a namespace should this
@@ -294,10 +297,15 @@ func (p *Pod) Watch(ctx context.Context, resolvConfs func() []string) {
 }
 
 func (p *Pod) follow(ctx context.Context, resolvConfs func() []string) error {
+	leave, err := p.opts.Pass(ctx, "a change of its network")
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
 	defer cancel()
 	// The guest gets the rest even if a link cannot be joined.
-	err := errors.Join(p.links.Plug(ctx, p.vm), p.Tell(ctx))
+	err = errors.Join(p.links.Plug(ctx, p.vm), p.Tell(ctx))
 	for _, path := range resolvConfs() {
 		p.OpenResolvers(ctx, path)
 	}

@@ -53,6 +53,9 @@ type Options struct {
 	// Ending reports whether the sandbox is being torn down or has lost its
 	// guest: nothing is resized then. It must not block.
 	Ending func() bool
+	// EnterAwake waits, within its context, until the machine runs; it is not paused
+	// until leave is called.
+	EnterAwake func(context.Context) (leave func(), err error)
 }
 
 // Guest is what sizing needs of the pod's agent; see guest.Client.
@@ -89,6 +92,9 @@ type Pod struct {
 	memoryMiB uint64
 	// unused is set while the guest may not have brought all of it online.
 	unused bool
+	// cpusLeave is set while the guest may still release vCPUs that it kept when the
+	// machine was made smaller: vcpus may count too many.
+	cpusLeave bool
 	// placed is the place last written to the pod's cgroup, and pinned the last
 	// log line about the binding of vCPUs.
 	placed, pinned string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers/config"
@@ -21,15 +22,23 @@ func newPod(t *testing.T) *Pod {
 	t.Helper()
 	c := new(config.Config)
 	c.Runtime.StaticSizing = true
+	return podOf(t, c)
+}
+
+func podOf(t *testing.T, c *config.Config) *Pod {
+	t.Helper()
 	c.Hypervisor.VCPUs, c.Hypervisor.MaxVCPUs, c.Hypervisor.MemoryMiB, c.Hypervisor.MaxMemoryMiB = 1, 4, 256, 1024
 	p, err := New(t.Context(), Options{
 		SandboxID: "pod", Config: c, Ending: func() bool { return false },
 		WhileAlive: context.WithCancel,
+		EnterAwake: func(context.Context) (func(), error) { return func() {}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm, err := new(fake.Monitor).Launch(t.Context(), hypervisor.Spec{ID: "pod"})
+	vm, err := new(fake.Monitor).Launch(t.Context(), hypervisor.Spec{
+		ID: "pod", VCPUs: 1, MaxVCPUs: 4, MemoryMiB: 256, MaxMemoryMiB: 1024, MemoryModel: hypervisor.MemoryVirtio,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,4 +172,94 @@ func TestToken(t *testing.T) {
 		t.Errorf("admitted: %v", err)
 	}
 	p.letGo()
+}
+
+// obliging is a guest that uses all that its machine has.
+type obliging struct{ vm *fake.VM }
+
+func (g obliging) SetResources(context.Context, uint32, uint64) (*api.SetResourcesResponse, error) {
+	cpus, memory := g.vm.Size()
+	return &api.SetResourcesResponse{Cpus: cpus, MemoryMib: memory}, nil
+}
+
+// growingPod returns a pod whose machine runs and changes its size.
+func growingPod(t *testing.T) (*Pod, *fake.VM) {
+	t.Helper()
+	c := new(config.Config)
+	c.Hypervisor.VirtioMem = true
+	p := podOf(t, c)
+	vm := p.vm.(*fake.VM)
+	if err := vm.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.Connect(obliging{vm})
+	return p, vm
+}
+
+// A container gets the vCPUs that it is to have, also if the guest has released them
+// after the machine was made smaller.
+func TestCPUsReleasedLate(t *testing.T) {
+	p, vm := growingPod(t)
+	c := container("c1", 256<<20)
+	quota, period := int64(300_000), uint64(100_000)
+	c.Spec.Linux.Resources.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
+	if err := p.Admit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	cpus, memory := vm.Size()
+	vm.KeepSize(true)
+	p.Release("c1")
+	if err := p.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := vm.Size(); now != cpus || cpus < 3 {
+		t.Fatalf("the machine has %d vCPUs, had %d", now, cpus)
+	}
+	vm.KeepSize(false)
+	if err := p.Admit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if now, nowMiB := vm.Size(); now != cpus || nowMiB != memory {
+		t.Errorf("%d vCPUs and %d MiB, want %d and %d", now, nowMiB, cpus, memory)
+	}
+}
+
+// A machine that is paused is not asked to become smaller, and meanwhile containers
+// can be admitted.
+func TestShrinkWaitsUntilAwake(t *testing.T) {
+	p, vm := growingPod(t)
+	asked, awake, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	p.opts.EnterAwake = func(context.Context) (func(), error) {
+		close(asked)
+		<-awake
+		return func() { close(left) }, nil
+	}
+	for _, id := range []string{"c1", "c2"} {
+		if err := p.Admit(t.Context(), container(id, 256<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, before := vm.Size()
+	p.Release("c1")
+	ended := make(chan error, 1)
+	go func() { ended <- p.follow(t.Context()) }()
+	select {
+	case <-asked:
+	case err := <-ended:
+		t.Fatalf("it did not wait for the machine: %v", err)
+	}
+	if err := p.Admit(t.Context(), container("c2", 256<<20)); err != nil {
+		t.Errorf("while the shrinking waits: %v", err)
+	}
+	if _, now := vm.Size(); now != before {
+		t.Errorf("%d MiB while the machine is paused, had %d", now, before)
+	}
+	close(awake)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	<-left
+	if _, now := vm.Size(); now >= before {
+		t.Errorf("%d MiB in the end, had %d", now, before)
+	}
 }

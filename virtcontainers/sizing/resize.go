@@ -14,7 +14,7 @@ import (
 
 // shrinkWait bounds one attempt to shrink the machine, because an Admit waits
 // for it. What the guest has not given back by then stays until the next
-// attempt.
+// attempt, except vCPUs, which it may release at any time (cpusLeave).
 const shrinkWait = 5 * time.Second
 
 // makeRoom grows the machine for its containers, unless its size is static, and
@@ -42,7 +42,7 @@ func (p *Pod) grow(ctx context.Context) error {
 	want := p.wanted()
 	warnOf(ctx, want)
 	hadCPUs, hadMiB := p.vcpus, p.memoryMiB
-	if want.VCPUs <= hadCPUs && want.MemoryMiB <= hadMiB && !p.unused {
+	if want.VCPUs <= hadCPUs && want.MemoryMiB <= hadMiB && !p.unused && !p.cpusLeave {
 		return nil
 	}
 	p.unused = true
@@ -60,7 +60,7 @@ func (p *Pod) grow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("grow the machine from %d vCPUs and %d MiB to %d and %d: %w", hadCPUs, hadMiB, want.VCPUs, want.MemoryMiB, err)
 	}
-	p.unused = false
+	p.unused, p.cpusLeave = false, false
 	log.G(ctx).WithFields(log.Fields{
 		"vcpus": p.vcpus, "memory_mib": p.memoryMiB, "had_vcpus": hadCPUs, "had_memory_mib": hadMiB,
 		"t_grow": milliseconds(time.Since(start)),
@@ -126,8 +126,9 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 	return err
 }
 
+// growCPUs also plugs again what the guest has released after its time.
 func (p *Pod) growCPUs(ctx context.Context, want uint32) error {
-	if want <= p.vcpus {
+	if want <= p.vcpus && !p.cpusLeave {
 		return nil
 	}
 	now, err := p.vm.SetVCPUs(ctx, want)
@@ -157,8 +158,14 @@ func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
 
 // follow shrinks the machine as far as its containers allow, unless its size is
 // static, and then reduces the pod's place on the host to what its containers
-// use.
+// use. That has time until the machine runs: the guest of one that is paused gives
+// nothing back.
 func (p *Pod) follow(ctx context.Context) error {
+	leave, err := p.opts.EnterAwake(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := p.hold(ctx); err != nil {
 		return err
 	}
@@ -166,7 +173,6 @@ func (p *Pod) follow(ctx context.Context) error {
 	if p.opts.Ending() {
 		return nil
 	}
-	var err error
 	if !p.static() {
 		err = p.shrink(ctx)
 	}
@@ -208,6 +214,7 @@ func (p *Pod) shrinkCPUs(ctx context.Context, want uint32) error {
 	if now > 0 {
 		p.vcpus = now
 	}
+	p.cpusLeave = p.vcpus > want
 	return err
 }
 
