@@ -2,6 +2,7 @@ package spawn
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,10 @@ type Rlimit struct {
 	Soft, Hard uint64
 }
 
+// noID is not an id: setresuid(2) and setresgid(2) leave the ids as they are for it,
+// which would be root's. setgroups(2) refuses it.
+const noID = math.MaxUint32
+
 // check reports what no process can have.
 func (p *Plan) check() error {
 	for _, list := range [][]string{p.Args, p.Env, {p.Dir, p.Keyring}} {
@@ -64,6 +69,12 @@ func (p *Plan) check() error {
 	}
 	if len(p.Args) == 0 {
 		return fmt.Errorf("no program: %w", unix.EINVAL)
+	}
+	if p.GID == noID {
+		return p.unmapped(true)
+	}
+	if p.UID == noID {
+		return p.unmapped(false)
 	}
 	for _, f := range p.Stdio {
 		if f != nil && f.Fd() < 3 {

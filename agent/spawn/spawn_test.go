@@ -206,6 +206,9 @@ func TestStartErrors(t *testing.T) {
 		{Plan{Args: []string{"true"}, Dir: "/no/such"}, `chdir to cwd ("/no/such") set in config.json failed: no such file or directory`},
 		{Plan{Args: []string{"true"}, Rlimits: []Rlimit{{Resource: 99}}}, `error setting rlimits: invalid argument`},
 		{Plan{Args: []string{"true"}, Terminal: true}, `set controlling terminal: inappropriate ioctl for device`},
+		{Plan{Args: []string{"true"}, UID: 1<<32 - 1}, `cannot setuid to unmapped uid 4294967295 in user namespace`},
+		{Plan{Args: []string{"true"}, GID: 1<<32 - 1}, `cannot setgid to unmapped gid 4294967295 in user namespace`},
+		{Plan{Args: []string{"true"}, Groups: []uint32{1<<32 - 1}}, `unable to setup user: setgroups: invalid argument`},
 		{Plan{Args: []string{"a\x00b"}}, `"a\x00b" contains a NUL byte: invalid argument`},
 		{Plan{}, `no program: invalid argument`},
 	}
@@ -215,6 +218,7 @@ func TestStartErrors(t *testing.T) {
 		if err == nil || err.Error() != test.want {
 			t.Errorf("%d, %v, want %s", pid, err, test.want)
 		}
+		reap(pid)
 	}
 	if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid > 0 {
 		t.Errorf("process %d was left, %v", pid, err)
