@@ -189,6 +189,34 @@ func TestStartInUserNamespace(t *testing.T) {
 	}
 }
 
+// A user who has reached the limit of processes gets one more, as with runc: the limit
+// counts when the process clones.
+func TestStartAtTheLimitOfProcesses(t *testing.T) {
+	flags := mountAndPID | unix.CLONE_NEWUSER
+	fd := target(t, uintptr(flags)) // the user's first process
+	text, status := run(t, &Plan{
+		Target: fd, Namespaces: flags, Args: []string{"cat", "/proc/self/limits"},
+		Rlimits: []Rlimit{{unix.RLIMIT_NPROC, 9, 9}, {unix.RLIMIT_NPROC, 1, 2}},
+	})
+	i := strings.Index(text, "Max processes")
+	if i < 0 || status.ExitStatus() != 0 {
+		t.Fatalf("%q, %v", text, status)
+	}
+	if got := strings.Fields(text[i:])[2:4]; strings.Join(got, " ") != "1 2" {
+		t.Errorf("limits of processes %v, want 1 and 2", got)
+	}
+	text, status = run(t, &Plan{
+		Target: fd, Namespaces: flags, Args: []string{"sh", "-c", "true & wait"}, Rlimits: []Rlimit{{unix.RLIMIT_NPROC, 1, 1}},
+	})
+	if status.ExitStatus() == 0 || !strings.Contains(text, "fork") {
+		t.Errorf("it forked beyond the limit: %q, %v", text, status)
+	}
+	_, _, err := start(t, &Plan{Target: fd, Namespaces: flags, Args: []string{"true"}, Rlimits: []Rlimit{{unix.RLIMIT_NPROC, 2, 1}}})
+	if err == nil || err.Error() != "error setting rlimits: invalid argument" {
+		t.Error(err)
+	}
+}
+
 func TestStartErrors(t *testing.T) {
 	fd := target(t, mountAndPID)
 	file := filepath.Join(t.TempDir(), "file")
