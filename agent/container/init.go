@@ -58,3 +58,21 @@ func openInside(root *os.File, path string, flags uint64) (*os.File, error) {
 		}
 	}
 }
+
+// openRegular opens a file below root for reading once it is known to be a regular
+// one: no rule of the container's cgroup keeps the agent from opening a device.
+func openRegular(root *os.File, path string) (*os.File, error) {
+	handle, err := openInside(root, path, unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	var info unix.Stat_t
+	if err := unix.Fstat(int(handle.Fd()), &info); err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", handle.Name(), err)
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%s is not a regular file", handle.Name())
+	}
+	return reopen(handle, unix.O_RDONLY|unix.O_NONBLOCK) // It does not wait for a lease to end.
+}
