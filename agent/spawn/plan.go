@@ -86,19 +86,22 @@ func (p *Plan) check() error {
 
 // paths is where the program may be, as exec.LookPath has it.
 func (p *Plan) paths() []string {
-	name := p.Args[0]
-	if strings.Contains(name, "/") {
-		return []string{name}
+	if !p.isSearched() {
+		return []string{p.Args[0]}
 	}
 	var paths []string
 	for _, dir := range filepath.SplitList(p.env("PATH")) {
 		if dir == "" {
 			dir = "." // a shell's reading
 		}
-		paths = append(paths, filepath.Join(dir, name))
+		paths = append(paths, filepath.Join(dir, p.Args[0]))
 	}
 	return paths
 }
+
+// isSearched reports whether the program is looked for in PATH. If a relative directory
+// there has it first, it is refused, as by exec.LookPath.
+func (p *Plan) isSearched() bool { return !strings.Contains(p.Args[0], "/") }
 
 // env is the value of one of the process's variables.
 func (p *Plan) env(name string) string {

@@ -257,10 +257,17 @@ char *find_program(struct run *run)
 		if (syscall(SYS_newfstatat, AT_FDCWD, path, &info, 0) < 0)
 			continue;
 		begin(run, STEP_ACCESS);
-		if (S_ISDIR(info.st_mode))
+		if (S_ISDIR(info.st_mode)) {
 			errno = EISDIR;
-		else if (syscall(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS) == 0)
+			continue;
+		}
+		if (syscall(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS) < 0)
+			continue;
+		if (!run->plan->absolute || path[0] == '/')
 			return path;
+		begin(run, STEP_RELATIVE);
+		errno = EINVAL;
+		break;
 	}
 	fail(run);
 	return NULL;

@@ -217,6 +217,29 @@ func TestStartAtTheLimitOfProcesses(t *testing.T) {
 	}
 }
 
+// A program in a relative directory of PATH is refused, as by exec.LookPath, unless it
+// is named by a path.
+func TestStartFromRelativePath(t *testing.T) {
+	fd := target(t, mountAndPID)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "program"), []byte("#!/bin/sh\necho ran\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const refused = `exec: "program": cannot run executable found relative to current directory`
+	for _, test := range []struct{ path, program, want string }{
+		{".", "program", refused}, {":/bin", "program", refused}, {"/bin:../" + filepath.Base(dir) + ":" + dir, "program", refused},
+		{dir + ":.", "program", ""}, {"/bin", "./program", ""},
+	} {
+		pid, text, err := start(t, &Plan{
+			Target: fd, Namespaces: mountAndPID, Dir: dir, Args: []string{test.program}, Env: []string{"PATH=" + test.path},
+		})
+		reap(pid)
+		if output := <-text; (err == nil) != (test.want == "") || err != nil && err.Error() != test.want || err == nil && output != "ran\n" {
+			t.Errorf("PATH=%s %s: %q, %v, want %s", test.path, test.program, output, err, test.want)
+		}
+	}
+}
+
 func TestStartErrors(t *testing.T) {
 	fd := target(t, mountAndPID)
 	file := filepath.Join(t.TempDir(), "file")
