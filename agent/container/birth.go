@@ -85,7 +85,7 @@ func (b *birth) makeProcess() (err error) {
 	if err := b.c.cgroups.Set(b.config.Cgroups.Resources); err != nil {
 		return fmt.Errorf("error setting cgroup config for procHooks process: %w", err)
 	}
-	if b.thread, err = newThread(); err != nil {
+	if b.thread, err = newThread(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
 	if err := b.thread.do(b.enterNamespaces); err != nil {
@@ -217,16 +217,12 @@ func (b *birth) enter(stdio Stdio) error {
 }
 
 // enterRoot is called on the thread.
-func (b *birth) enterRoot() error {
+func (b *birth) enterRoot() (err error) {
 	if err := b.root.Enter(b.spec.Cwd); err != nil {
 		return err
 	}
-	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open root: %w", err)
-	}
-	b.top = os.NewFile(uintptr(fd), "/")
-	return nil
+	b.top, err = openTop()
+	return err
 }
 
 // finish is called on the thread.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/moby/sys/user"
-	"golang.org/x/sys/unix"
 )
 
 // environment is what a process gets of its spec's: each name once, with its
@@ -52,14 +51,11 @@ const maxPasswd = 4 << 20
 // homeOf is the home directory of a user of the container, "/" if its
 // /etc/passwd does not say.
 func homeOf(root *os.File, uid uint32) string {
-	f, err := openInside(root, "etc/passwd", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	f, err := openRegular(root, "etc/passwd")
 	if err != nil {
 		return "/"
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "/"
-	}
 	users, err := user.ParsePasswdFilter(io.LimitReader(f, maxPasswd), func(u user.User) bool { return u.Uid == int(uid) })
 	if err != nil || len(users) == 0 {
 		return "/"

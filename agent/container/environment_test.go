@@ -79,3 +79,47 @@ func TestHomeOf(t *testing.T) {
 		_ = os.Remove(passwd)
 	}
 }
+
+// What is not a regular file is not opened: to open a device may have effects, and the
+// container may not be allowed to.
+func TestHomeOfOpensFilesOnly(t *testing.T) {
+	dir := t.TempDir()
+	passwd := filepath.Join(dir, "etc", "passwd")
+	if err := os.Mkdir(filepath.Dir(passwd), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	tests := map[string]struct {
+		make   func() error
+		opened bool
+	}{
+		"a file":   {func() error { return os.WriteFile(passwd, nil, 0o644) }, true},
+		"a FIFO":   {func() error { return unix.Mkfifo(passwd, 0o644) }, false},
+		"a device": {func() error { return unix.Mknod(passwd, unix.S_IFCHR|0o644, int(unix.Mkdev(1, 3))) }, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if err := test.make(); err != nil {
+				t.Skip(err) // mknod is root's
+			}
+			defer os.Remove(passwd)
+			watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(watch)
+			if _, err := unix.InotifyAddWatch(watch, passwd, unix.IN_OPEN); err != nil {
+				t.Fatal(err)
+			}
+			homeOf(root, 5)
+			n, err := unix.Read(watch, make([]byte, unix.SizeofInotifyEvent))
+			if opened := n > 0; opened != test.opened {
+				t.Errorf("it was opened: %t, want %t (%v)", opened, test.opened, err)
+			}
+		})
+	}
+}

@@ -25,9 +25,19 @@ func openInit(pid int) (initProcess, error) {
 	return initProcess{pid, os.NewFile(uintptr(fd), "init")}, nil
 }
 
-// openRoot opens the init's root directory.
+// openRoot opens the root directory of the init's mount namespace, which is that of
+// further processes there. It is the init's as well, unless that has called
+// chroot(2). If it does so meanwhile, its new root is opened: no harm to any but its
+// container.
 func (i initProcess) openRoot() (*os.File, error) {
 	path := fmt.Sprintf("/proc/%d/root", i.pid)
+	inNamespace, err := os.Readlink(path)
+	if err != nil {
+		return nil, err
+	}
+	if inNamespace != "/" {
+		return i.joinRoot()
+	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -37,6 +47,33 @@ func (i initProcess) openRoot() (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("find init: %w", err), root.Close())
 	}
 	return root, nil
+}
+
+// joinRoot opens the root directory of the init's mount namespace on a thread that
+// joins it.
+func (i initProcess) joinRoot() (root *os.File, err error) {
+	thread, err := newThread(0)
+	if err != nil {
+		return nil, err
+	}
+	defer thread.close()
+	err = thread.do(func() error {
+		if err := unix.Setns(int(i.fd.Fd()), unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("join the init's mount namespace: %w", err)
+		}
+		root, err = openTop()
+		return err
+	})
+	return root, err
+}
+
+// openTop opens the calling thread's root directory.
+func openTop() (*os.File, error) {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open root: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "/"), nil
 }
 
 // lookupTries bounds how often a lookup is repeated because a rename raced with
@@ -57,4 +94,22 @@ func openInside(root *os.File, path string, flags uint64) (*os.File, error) {
 			return nil, &os.PathError{Op: "open", Path: filepath.Join("/", path), Err: err}
 		}
 	}
+}
+
+// openRegular opens a file below root for reading once it is known to be a regular
+// one: no rule of the container's cgroup keeps the agent from opening a device.
+func openRegular(root *os.File, path string) (*os.File, error) {
+	handle, err := openInside(root, path, unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	var info unix.Stat_t
+	if err := unix.Fstat(int(handle.Fd()), &info); err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", handle.Name(), err)
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%s is not a regular file", handle.Name())
+	}
+	return reopen(handle, unix.O_RDONLY|unix.O_NONBLOCK) // It does not wait for a lease to end.
 }

@@ -15,8 +15,9 @@ type nsThread struct {
 	calls chan func()
 }
 
-// newThread starts a thread whose mount namespace and working directory are its own.
-func newThread() (*nsThread, error) {
+// newThread starts a thread with its own root and working directory, and with new
+// namespaces of kinds, CLONE_NEW*.
+func newThread(kinds int) (*nsThread, error) {
 	t := &nsThread{calls: make(chan func())}
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends here
@@ -28,11 +29,11 @@ func newThread() (*nsThread, error) {
 		if unix.Gettid() == os.Getpid() { // it does not end, and is what /proc/self shows
 			return errors.New("the main thread is not reserved for main")
 		}
-		return unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+		return unix.Unshare(unix.CLONE_FS | kinds)
 	})
 	if err != nil {
 		t.close()
-		return nil, fmt.Errorf("make a mount namespace: %w", err)
+		return nil, fmt.Errorf("make a thread with namespaces: %w", err)
 	}
 	return t, nil
 }

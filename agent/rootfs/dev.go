@@ -117,9 +117,10 @@ func ownNode(dir int, base string, kind uint32, number uint64, node *devices.Dev
 	return nil
 }
 
-// bindNode mounts the guest's own node, where none may be made.
+// bindNode mounts the guest's own node, where none may be made. The file below it
+// must be new: another process may have put a device there, which opening affects.
 func bindNode(dir int, base string, node *devices.Device) error {
-	fd, err := unix.Openat(dir, base, unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(dir, base, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("create device inode %s: %w", node.Path, err)
 	}

@@ -123,6 +123,23 @@ func TestDevicesWithoutMknod(t *testing.T) {
 	})
 }
 
+// TestBindNodeOpensNothing proves that what took the node's place meanwhile is not
+// opened and not covered.
+func TestBindNodeOpensNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "zero"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	onThread(t, func(b *build) {
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		b.must(err)
+		defer unix.Close(fd)
+		if err := bindNode(fd, "zero", device("/dev/zero", 1, 5, 0o666)); !errors.Is(err, unix.EEXIST) {
+			b.Errorf("bound: %v, want %v", err, unix.EEXIST)
+		}
+	})
+}
+
 // TestDeviceType proves that a device of an unknown type is refused.
 func TestDeviceType(t *testing.T) {
 	onThread(t, func(b *build) {

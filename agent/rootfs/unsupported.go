@@ -2,7 +2,6 @@ package rootfs
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
@@ -34,12 +33,16 @@ func Unsupported(config *configs.Config, cwd string) string {
 	return unsupportedMount(config.Mounts)
 }
 
+// ownProcess are the entries of /proc that depend on the process that resolves them.
+// net and mounts are links to self's.
+var ownProcess = []string{"/proc/self", "/proc/thread-self", "/proc/net", "/proc/mounts"}
+
 // hasOwnProcess reports whether one of paths depends on the process that resolves
 // it. The calling thread has no entry in the container's /proc.
 func hasOwnProcess(paths []string) bool {
 	for _, p := range paths {
 		p = clean(p)
-		if strings.HasPrefix(p, "/proc/self") || strings.HasPrefix(p, "/proc/thread-self") {
+		if slices.ContainsFunc(ownProcess, func(dir string) bool { _, ok := cutDir(p, dir); return ok }) {
 			return true
 		}
 	}

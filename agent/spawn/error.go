@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +59,8 @@ func (p *Plan) failure(result *C.struct_spawn_result) error {
 		return fmt.Errorf("chdir to cwd (%q) set in config.json failed: %w", p.Dir, errno)
 	case C.STEP_FIND, C.STEP_ACCESS:
 		return p.notFound(result.step == C.STEP_FIND, errno)
+	case C.STEP_RELATIVE:
+		return &exec.Error{Name: p.Args[0], Err: exec.ErrDot}
 	case C.STEP_GID, C.STEP_UID:
 		if errno == unix.EINVAL {
 			return p.unmapped(result.step == C.STEP_GID)
@@ -80,7 +81,7 @@ func (p *Plan) notFound(isStat bool, errno syscall.Errno) error {
 	name := p.Args[0]
 	err := &exec.Error{Name: name, Err: errno}
 	switch {
-	case !strings.Contains(name, "/"):
+	case p.isSearched():
 		err.Err = exec.ErrNotFound
 	case isStat:
 		err.Err = &fs.PathError{Op: "stat", Path: name, Err: errno}

@@ -185,6 +185,24 @@ func TestInitFails(t *testing.T) {
 	}
 }
 
+// An id that means "unchanged" to the kernel is refused: the process would be root.
+func TestInitRefusesNoID(t *testing.T) {
+	for want, p := range map[string]*InitPlan{
+		"cannot setuid to unmapped uid 4294967295 in user namespace": {Plan: Plan{UID: 1<<32 - 1}},
+		"cannot setgid to unmapped gid 4294967295 in user namespace": {Plan: Plan{GID: 1<<32 - 1}},
+	} {
+		p.Args, p.Dir = []string{"true"}, "/"
+		i, err := p.Fork()
+		if err == nil {
+			_ = i.Close()
+			_, _ = unix.Wait4(i.Pid(), nil, 0, nil)
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 // A program that is found and cannot be executed is said on stderr.
 func TestInitCannotExecute(t *testing.T) {
 	file := t.TempDir() + "/data"

@@ -2,6 +2,7 @@ package spawn
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,10 @@ type Rlimit struct {
 	Soft, Hard uint64
 }
 
+// noID is not an id: setresuid(2) and setresgid(2) leave the ids as they are for it,
+// which would be root's. setgroups(2) refuses it.
+const noID = math.MaxUint32
+
 // check reports what no process can have.
 func (p *Plan) check() error {
 	for _, list := range [][]string{p.Args, p.Env, {p.Dir, p.Keyring}} {
@@ -65,6 +70,12 @@ func (p *Plan) check() error {
 	if len(p.Args) == 0 {
 		return fmt.Errorf("no program: %w", unix.EINVAL)
 	}
+	if p.GID == noID {
+		return p.unmapped(true)
+	}
+	if p.UID == noID {
+		return p.unmapped(false)
+	}
 	for _, f := range p.Stdio {
 		if f != nil && f.Fd() < 3 {
 			return fmt.Errorf("file %s has descriptor %d, want one above 2: %w", f.Name(), f.Fd(), unix.EINVAL)
@@ -75,19 +86,22 @@ func (p *Plan) check() error {
 
 // paths is where the program may be, as exec.LookPath has it.
 func (p *Plan) paths() []string {
-	name := p.Args[0]
-	if strings.Contains(name, "/") {
-		return []string{name}
+	if !p.isSearched() {
+		return []string{p.Args[0]}
 	}
 	var paths []string
 	for _, dir := range filepath.SplitList(p.env("PATH")) {
 		if dir == "" {
 			dir = "." // a shell's reading
 		}
-		paths = append(paths, filepath.Join(dir, name))
+		paths = append(paths, filepath.Join(dir, p.Args[0]))
 	}
 	return paths
 }
+
+// isSearched reports whether the program is looked for in PATH. If a relative directory
+// there has it first, it is refused, as by exec.LookPath.
+func (p *Plan) isSearched() bool { return !strings.Contains(p.Args[0], "/") }
 
 // env is the value of one of the process's variables.
 func (p *Plan) env(name string) string {

@@ -75,16 +75,41 @@ void write_oom_score(struct run *run)
 	syscall(SYS_close, fd);
 }
 
+static long set_rlimit(int resource, uint64_t soft, uint64_t hard)
+{
+	struct {
+		uint64_t soft, hard;
+	} value = {soft, hard};
+
+	return syscall(SYS_prlimit64, 0, resource, &value, NULL);
+}
+
 void set_rlimits(struct run *run)
 {
 	begin(run, STEP_RLIMITS);
 	for (int i = 0; i < run->plan->rlimit_count; i++) {
 		struct spawn_rlimit *limit = &run->plan->rlimits[i];
-		struct {
-			uint64_t soft, hard;
-		} value = {limit->soft, limit->hard};
-		check(run, syscall(SYS_prlimit64, 0, limit->resource, &value, NULL));
+
+		if (limit->resource == RLIMIT_NPROC) // Without the capability the agent's stays.
+			set_rlimit(RLIMIT_NPROC, RLIM64_INFINITY, RLIM64_INFINITY);
+		else
+			check(run, set_rlimit(limit->resource, limit->soft, limit->hard));
 	}
+}
+
+// limit_processes sets the limit that set_rlimits left infinite. To lower it takes
+// no capability. As with the other limits the last one given counts.
+static void limit_processes(struct run *run)
+{
+	struct spawn_rlimit *last = NULL;
+
+	begin(run, STEP_RLIMITS);
+	for (int i = 0; i < run->plan->rlimit_count; i++) {
+		if (run->plan->rlimits[i].resource == RLIMIT_NPROC)
+			last = &run->plan->rlimits[i];
+	}
+	if (last)
+		check(run, set_rlimit(RLIMIT_NPROC, last->soft, last->hard));
 }
 
 // open_keyring lets the keyring's user search it. Its permissions are the fourth
@@ -232,10 +257,17 @@ char *find_program(struct run *run)
 		if (syscall(SYS_newfstatat, AT_FDCWD, path, &info, 0) < 0)
 			continue;
 		begin(run, STEP_ACCESS);
-		if (S_ISDIR(info.st_mode))
+		if (S_ISDIR(info.st_mode)) {
 			errno = EISDIR;
-		else if (syscall(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS) == 0)
+			continue;
+		}
+		if (syscall(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS) < 0)
+			continue;
+		if (!run->plan->absolute || path[0] == '/')
 			return path;
+		begin(run, STEP_RELATIVE);
+		errno = EINVAL;
+		break;
 	}
 	fail(run);
 	return NULL;
@@ -253,6 +285,7 @@ void execute(struct run *run, char *path)
 
 void become(struct run *run)
 {
+	limit_processes(run);
 	start_session(run);
 	own_stdio(run);
 	if (run->plan->umask >= 0)

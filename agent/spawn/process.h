@@ -58,9 +58,11 @@ void fail(struct run *run) __attribute__((noreturn));
 void report(struct run *run);
 
 void write_oom_score(struct run *run);
+// set_rlimits sets all limits but that of processes, which become lowers: a clone is
+// refused to a user that has reached it.
 void set_rlimits(struct run *run);
 // become makes the calling process what the plan says, all but its namespaces,
-// cgroup, files and limits.
+// cgroup, files and other limits.
 void become(struct run *run);
 // find_program returns the program's path. It searches in the namespaces, and
 // with the credentials, in which the program will be executed.

@@ -70,7 +70,7 @@ func (p *Plan) encode(pins *pins, paths []string) *C.struct_spawn_plan {
 		terminal: flag(p.Terminal), no_new_privs: flag(p.NoNewPrivileges),
 		keyring: pins.text(p.Keyring), directory: pins.text(p.Dir),
 		uid: C.uint32_t(p.UID), gid: C.uint32_t(p.GID), umask: -1,
-		paths: pins.list(paths), argv: pins.list(p.Args), envp: pins.list(p.Env),
+		paths: pins.list(paths), absolute: flag(p.isSearched()), argv: pins.list(p.Args), envp: pins.list(p.Env),
 	}
 	for i, f := range p.Stdio {
 		plan.stdio[i] = descriptor(f)

@@ -36,6 +36,7 @@ enum spawn_step {
 	STEP_NO_NEW_PRIVS,
 	STEP_FIND,
 	STEP_ACCESS,
+	STEP_RELATIVE,
 	STEP_FOUND,
 	STEP_EXECUTE,
 };
@@ -71,6 +72,7 @@ struct spawn_plan {
 	struct spawn_capabilities *capabilities; // NULL: unchanged
 	int32_t no_new_privs;
 	char **paths; // where the program is searched for, in this order
+	int32_t absolute; // whether a program at a relative one of them is refused
 	char **argv, **envp;
 };
 

@@ -189,6 +189,57 @@ func TestStartInUserNamespace(t *testing.T) {
 	}
 }
 
+// A user who has reached the limit of processes gets one more, as with runc: the limit
+// counts when the process clones.
+func TestStartAtTheLimitOfProcesses(t *testing.T) {
+	flags := mountAndPID | unix.CLONE_NEWUSER
+	fd := target(t, uintptr(flags)) // the user's first process
+	text, status := run(t, &Plan{
+		Target: fd, Namespaces: flags, Args: []string{"cat", "/proc/self/limits"},
+		Rlimits: []Rlimit{{unix.RLIMIT_NPROC, 9, 9}, {unix.RLIMIT_NPROC, 1, 2}},
+	})
+	i := strings.Index(text, "Max processes")
+	if i < 0 || status.ExitStatus() != 0 {
+		t.Fatalf("%q, %v", text, status)
+	}
+	if got := strings.Fields(text[i:])[2:4]; strings.Join(got, " ") != "1 2" {
+		t.Errorf("limits of processes %v, want 1 and 2", got)
+	}
+	text, status = run(t, &Plan{
+		Target: fd, Namespaces: flags, Args: []string{"sh", "-c", "true & wait"}, Rlimits: []Rlimit{{unix.RLIMIT_NPROC, 1, 1}},
+	})
+	if status.ExitStatus() == 0 || !strings.Contains(text, "fork") {
+		t.Errorf("it forked beyond the limit: %q, %v", text, status)
+	}
+	_, _, err := start(t, &Plan{Target: fd, Namespaces: flags, Args: []string{"true"}, Rlimits: []Rlimit{{unix.RLIMIT_NPROC, 2, 1}}})
+	if err == nil || err.Error() != "error setting rlimits: invalid argument" {
+		t.Error(err)
+	}
+}
+
+// A program in a relative directory of PATH is refused, as by exec.LookPath, unless it
+// is named by a path.
+func TestStartFromRelativePath(t *testing.T) {
+	fd := target(t, mountAndPID)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "program"), []byte("#!/bin/sh\necho ran\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const refused = `exec: "program": cannot run executable found relative to current directory`
+	for _, test := range []struct{ path, program, want string }{
+		{".", "program", refused}, {":/bin", "program", refused}, {"/bin:../" + filepath.Base(dir) + ":" + dir, "program", refused},
+		{dir + ":.", "program", ""}, {"/bin", "./program", ""},
+	} {
+		pid, text, err := start(t, &Plan{
+			Target: fd, Namespaces: mountAndPID, Dir: dir, Args: []string{test.program}, Env: []string{"PATH=" + test.path},
+		})
+		reap(pid)
+		if output := <-text; (err == nil) != (test.want == "") || err != nil && err.Error() != test.want || err == nil && output != "ran\n" {
+			t.Errorf("PATH=%s %s: %q, %v, want %s", test.path, test.program, output, err, test.want)
+		}
+	}
+}
+
 func TestStartErrors(t *testing.T) {
 	fd := target(t, mountAndPID)
 	file := filepath.Join(t.TempDir(), "file")
@@ -206,6 +257,9 @@ func TestStartErrors(t *testing.T) {
 		{Plan{Args: []string{"true"}, Dir: "/no/such"}, `chdir to cwd ("/no/such") set in config.json failed: no such file or directory`},
 		{Plan{Args: []string{"true"}, Rlimits: []Rlimit{{Resource: 99}}}, `error setting rlimits: invalid argument`},
 		{Plan{Args: []string{"true"}, Terminal: true}, `set controlling terminal: inappropriate ioctl for device`},
+		{Plan{Args: []string{"true"}, UID: 1<<32 - 1}, `cannot setuid to unmapped uid 4294967295 in user namespace`},
+		{Plan{Args: []string{"true"}, GID: 1<<32 - 1}, `cannot setgid to unmapped gid 4294967295 in user namespace`},
+		{Plan{Args: []string{"true"}, Groups: []uint32{1<<32 - 1}}, `unable to setup user: setgroups: invalid argument`},
 		{Plan{Args: []string{"a\x00b"}}, `"a\x00b" contains a NUL byte: invalid argument`},
 		{Plan{}, `no program: invalid argument`},
 	}
@@ -215,6 +269,7 @@ func TestStartErrors(t *testing.T) {
 		if err == nil || err.Error() != test.want {
 			t.Errorf("%d, %v, want %s", pid, err, test.want)
 		}
+		reap(pid)
 	}
 	if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid > 0 {
 		t.Errorf("process %d was left, %v", pid, err)
