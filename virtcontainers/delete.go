@@ -3,15 +3,89 @@ package virtcontainers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
+
+// Delete removes an exec. It fails for a running one, and waits for one that is being
+// started: a client whose Start has ended with its deadline deletes at once, and not
+// again. A second caller waits for the first one, and gets the exit with ErrDeleted. A guest that did not report the exec's exit may
+// refuse, because it still runs it, or not answer in time: that is logged.
+func (p *Process) Delete(ctx context.Context) (_ Exit, err error) {
+	if err := p.awaitStart(ctx); err != nil {
+		return Exit{}, fmt.Errorf("delete %s: %w", p.name(), err)
+	}
+	exit, err := p.markDeleted(ctx)
+	if err != nil {
+		return exit, fmt.Errorf("delete %s: %w", p.name(), err)
+	}
+	defer func() { p.setRemoved(err) }()
+	<-p.reported // the engine hears of the exit first
+	p.flush(ctx)
+	p.io.Close()
+	p.container.forget(p.execID)
+	if err = p.deleteInGuest(ctx); err == nil {
+		return exit, nil
+	}
+	if p.wasLeft() {
+		log.G(ctx).WithError(err).Warnf("%s is left in the guest until its container ends", p.name())
+		return exit, nil
+	}
+	return exit, fmt.Errorf("delete %s: %w", p.name(), err)
+}
+
+// setRemoved ends what markDeleted began.
+func (p *Process) setRemoved(err error) {
+	p.removal = err
+	close(p.removed)
+}
+
+// markDeleted moves a process to its last state. A process that was never
+// started is stopped first, so that it can no longer be started. The caller then
+// removes the process, and calls setRemoved. If another caller has come first,
+// markDeleted waits for its end, and returns the exit with ErrDeleted or with that
+// caller's error.
+func (p *Process) markDeleted(ctx context.Context) (Exit, error) {
+	exit, err := p.setDeleted()
+	if !errors.Is(err, ErrDeleted) {
+		return exit, err
+	}
+	select {
+	case <-p.removed:
+		return exit, cmp.Or(p.removal, err)
+	case <-ctx.Done():
+		return Exit{}, fmt.Errorf("wait for the deletion that another call began: %w", context.Cause(ctx))
+	}
+}
+
+func (p *Process) setDeleted() (Exit, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == Deleted {
+		return p.exit, ErrDeleted
+	}
+	if p.state == Created && p.execID != "" && p.end != claimed {
+		p.end, p.state = claimed, Stopped
+		p.exit = Exit{ContainerID: p.container.ID, ExecID: p.execID, PID: p.container.PID(), At: time.Now()}
+		close(p.known)
+		close(p.done)
+		close(p.reported)
+	}
+	state, err := p.state.next(Deleted)
+	if err != nil {
+		return Exit{}, err
+	}
+	p.state = state
+	return p.exit, nil
+}
 
 // deletePause is the time between two tries to delete a process that was killed.
 const deletePause = 50 * time.Millisecond
