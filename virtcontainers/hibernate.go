@@ -71,7 +71,8 @@ func (s *Sandbox) hibernate(ctx context.Context) (*slept, error) {
 	}
 	s.setSlept(z)
 	if err := s.fallAsleep(ctx, z); err != nil {
-		return nil, errors.Join(err, z.close(), s.continueAfter(ctx, err))
+		// The files last: a disk that hangs keeps them, and must not keep the calls.
+		return nil, errors.Join(err, z.hush(), s.continueAfter(ctx, err), z.close())
 	}
 	z.done.Store(true)
 	s.calls.sleep()
@@ -142,6 +143,10 @@ func (s *Sandbox) save(ctx context.Context, z *slept) error {
 
 // storeImage writes the memory to the image, and the image to the disk: otherwise
 // it would be in the host's memory for a while.
+//
+// If ctx ends while the disk hangs, the guest runs again before the writing has ended.
+// That does no harm: it only reads the memory, for an image that is not used, and the
+// memory is not given back then.
 func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
 	spec := s.spec()
 	most := max(spec.MemoryMiB, spec.MaxMemoryMiB) << 20

@@ -2,13 +2,19 @@ package virtcontainers_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/virtcontainers"
 )
 
 // hangImage has the pod's image hang after its first byte, until the test ends, as on
@@ -72,4 +78,51 @@ func TestStopWhileDiskHangs(t *testing.T) {
 	if err := await(t, "the call that woke it", woken); err == nil {
 		t.Error("it woke without its memory")
 	}
+}
+
+// hangRemoval has the removal of the pod's image hang, once its memory is read back,
+// until release.
+func (s *sleeper) hangRemoval() (release func()) {
+	s.t.Helper()
+	file, release := virtcontainers.HangingClose(s.t)
+	image, err := s.imageFile(), error(nil)
+	once := sync.OnceFunc(func() { err = errors.Join(unix.Dup3(int(file.Fd()), image, unix.O_CLOEXEC), file.Close()) })
+	s.host.Monitor.Hook(fake.StepResume, func(context.Context, *fake.VM) error {
+		once()
+		return err
+	})
+	return release
+}
+
+// A pod runs as soon as its memory is back: it wakes, and sleeps again, while the disk
+// is slow to remove the image. Its end waits for that.
+func TestWakesBeforeImageIsRemoved(t *testing.T) {
+	s := newSleeper(t)
+	s.sleeps()
+	release := s.hangRemoval()
+	began := time.Now()
+	if err := s.Wake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > patience/4 {
+		t.Errorf("waking took %v", took)
+	}
+	s.checkAwake()
+	s.sleeps()
+	if err := s.Wake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.checkAwake()
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Stop(context.Background()) }()
+	select {
+	case <-stopped:
+		t.Error("it has stopped with a file that is being closed")
+	case <-time.After(200 * time.Millisecond):
+	}
+	release()
+	if err := await(t, "the pod's end", stopped); err != nil {
+		t.Error(err)
+	}
+	s.observer.expect(t, "c1=137")
 }

@@ -207,6 +207,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		platform.Spare = nil
 		s, err = bootNew(ctx, platform, opts, s.template)
 	}
+	s.judgeTemplate(ctx, err)
 	if err != nil {
 		return nil, fmt.Errorf("boot sandbox %s: %w", opts.ID, err)
 	}

@@ -28,6 +28,8 @@ type saving struct {
 	// most bounds the machine's state in bytes: a QEMU that was taken over may
 	// write without an end, to fill the disk.
 	most int64
+	// finishing counts a finish that has not ended.
+	finishing sync.WaitGroup
 	// complete is set when all of it is on the disk and has its name, and size then.
 	complete bool
 	size     int64
@@ -60,13 +62,17 @@ func (w *saving) create(ctx context.Context, dir string) error {
 	}
 }
 
-// remove removes the file. It waits for that no longer than undoTimeout.
+// remove removes the file, once a finish that was given up has ended. It waits for that
+// no longer than undoTimeout; the file goes later then.
 func (w *saving) remove() error {
 	if w.file == nil {
 		return nil
 	}
 	removed := make(chan error, 1)
-	go func() { removed <- w.file.remove() }()
+	go func() {
+		w.finishing.Wait()
+		removed <- w.file.remove()
+	}()
 	select {
 	case err := <-removed:
 		return err
@@ -98,24 +104,34 @@ func (w *saving) save(ctx context.Context, vm hypervisor.VM) error {
 	if err != nil {
 		return err
 	}
-	if err := w.finish(); err != nil {
+	if err := w.finish(ctx); err != nil {
 		return err
 	}
 	thin(ctx, vm) // not after an error: the guest's memory may still be written to
 	return nil
 }
 
-// finish gives the file its name.
-func (w *saving) finish() error {
-	info, err := w.file.Stat()
-	if err == nil {
-		err = w.file.finish()
-	}
-	if err != nil {
+// finish gives the file its name. It waits no longer than ctx: the disk may hang. A file
+// that has its name later is left to remove.
+func (w *saving) finish(ctx context.Context) error {
+	var size int64
+	named := make(chan error, 1)
+	w.finishing.Go(func() {
+		info, err := w.file.Stat()
+		if err == nil {
+			size, err = info.Size(), w.file.finish()
+		}
+		named <- err
+	})
+	select {
+	case err := <-named:
+		if err == nil {
+			w.complete, w.size = true, size
+		}
 		return err
+	case <-ctx.Done():
+		return fmt.Errorf("give %s its name: %w", w.file.path, context.Cause(ctx))
 	}
-	w.complete, w.size = true, info.Size()
-	return nil
 }
 
 // write writes the record and the machine's state to the disk.

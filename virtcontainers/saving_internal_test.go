@@ -1,9 +1,12 @@
 package virtcontainers
 
 import (
+	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 )
@@ -31,4 +34,53 @@ func TestEndlessState(t *testing.T) {
 	if err := <-written; !errdefs.IsResourceExhausted(err) {
 		t.Errorf("%v", err)
 	}
+}
+
+// The end of a checkpoint waits no longer than ctx for a disk that hangs. The file that
+// has its name all the same is removed.
+func TestNamedLate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	hanging, release := HangingClose(t)
+	w := &saving{file: &lateFile{File: hanging, path: path, temporary: path + "-temporary"}}
+	if err := os.WriteFile(w.file.temporary, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.finish(ctx) }()
+	for began := time.Now(); isOpen(hanging); time.Sleep(time.Millisecond) {
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("it is not closed")
+		}
+	}
+	impatient := errors.New("impatient")
+	cancel(impatient)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, impatient) || w.complete {
+			t.Errorf("complete %t, %v", w.complete, err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it waits for the disk")
+	}
+	removed := make(chan error, 1)
+	go func() { removed <- w.remove() }()
+	select {
+	case err := <-removed:
+		t.Fatalf("the file was removed while it got its name: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	release()
+	if err := <-removed; err != nil {
+		t.Error(err)
+	}
+	if left := names(t, filepath.Dir(path)); len(left) != 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+// isOpen reports whether the closing of a file has not begun.
+func isOpen(file *os.File) bool {
+	_, err := file.Stat()
+	return err == nil
 }

@@ -44,6 +44,15 @@ func (z *slept) do(ctx context.Context, f func() error) error {
 	}
 }
 
+// hush stops listening for packets: none is to ring for a sandbox that is awake. It
+// may be called again.
+func (z *slept) hush() error {
+	if z.bell == nil {
+		return nil
+	}
+	return z.bell.Close()
+}
+
 // close closes the files when nothing uses them any more; the image is gone then.
 // It waits for that no longer than undoTimeout.
 func (z *slept) close() error {
@@ -59,10 +68,7 @@ func (z *slept) close() error {
 		}
 		ended <- errors.Join(errs...)
 	}()
-	var err error
-	if z.bell != nil {
-		err = z.bell.Close()
-	}
+	err := z.hush()
 	select {
 	case closeErr := <-ended:
 		return errors.Join(err, closeErr)

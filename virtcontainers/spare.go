@@ -51,6 +51,7 @@ func MakeSpare(ctx context.Context, platform Platform, id string, cfg *config.Co
 		s.platform.states = dir
 		err = s.boot.run(ctx, p.steps())
 	}
+	s.judgeTemplate(ctx, err)
 	if err != nil {
 		s.end()
 		return nil, fmt.Errorf("start spare machine: %w", err)

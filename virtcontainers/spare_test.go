@@ -16,6 +16,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
@@ -148,6 +149,37 @@ func TestSpareThatDoesNotFit(t *testing.T) {
 			if err := p.Stop(t.Context()); err != nil {
 				t.Error(err)
 			}
+		})
+	}
+}
+
+// A spare whose template is bad boots and has the template removed; one that does not
+// boot either leaves it.
+func TestSpareSuspectsTemplate(t *testing.T) {
+	for name, failures := range map[string]int{"with the template": 1, "with and without": 2} {
+		t.Run(name, func(t *testing.T) {
+			host, opts := spareHost(t)
+			opts.Config.Factory.Template, opts.Config.Hypervisor.Memory.Reclaim = true, false
+			key, store := makeTemplate(t, host, opts), factory.Store{Dir: opts.Config.Factory.TemplatePath}
+			left := failures
+			host.Monitor.Hook(fake.StepLaunch, func(context.Context, *fake.VM) error {
+				if left--; left >= 0 {
+					return errInjected
+				}
+				return nil
+			})
+			if failures == 1 {
+				makeSpare(t, host, opts)
+				if _, err := store.Open(key); !errdefs.IsNotFound(err) {
+					t.Errorf("the template afterwards: %v", err)
+				}
+				return
+			}
+			dir := filepath.Join(t.TempDir(), "spare")
+			if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-1", opts.Config, dir); err == nil {
+				t.Error("there is a spare")
+			}
+			checkTemplateStays(t, store, key)
 		})
 	}
 }

@@ -33,6 +33,10 @@ type ofTemplate struct {
 	// missed is the key of the template from which the machine could have
 	// started, but which did not exist; empty if the sandbox may not order it.
 	missed factory.Key
+	// suspect is the key of the template without which the machine boots, because of
+	// fault; empty for none. The outcome of that boot shows whether it is bad.
+	suspect factory.Key
+	fault   error
 }
 
 // templates returns the store of the configuration's templates.
@@ -67,7 +71,7 @@ func oddity(spec hypervisor.Spec) string {
 }
 
 // launch starts the machine: from a template if that is configured and there is
-// one, otherwise by booting. A bad template is logged and removed.
+// one, otherwise by booting. A template with which that fails is suspected.
 func (s *Sandbox) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.VM, error) {
 	t, key := s.openTemplate(ctx, spec)
 	if t == nil {
@@ -92,7 +96,7 @@ func (s *Sandbox) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 	if ctx.Err() != nil {
 		return nil, err
 	}
-	s.dropTemplate(ctx, key, err)
+	s.suspectTemplate(key, err)
 	return s.platform.Monitor.Launch(ctx, spec)
 }
 
@@ -124,23 +128,37 @@ func (s *Sandbox) openTemplate(ctx context.Context, spec hypervisor.Spec) (*fact
 		}
 		log.G(ctx).WithField("template", key).Info(what)
 	case err != nil:
-		s.dropTemplate(ctx, key, err)
+		s.suspectTemplate(key, err)
 	default:
 		return t, key
 	}
 	return nil, ""
 }
 
-// dropTemplate removes a bad template.
-func (s *Sandbox) dropTemplate(ctx context.Context, key factory.Key, why error) {
-	s.template = ofTemplate{never: true}
+// suspectTemplate has the machine boot without a template that may be bad.
+func (s *Sandbox) suspectTemplate(key factory.Key, why error) {
+	s.template = ofTemplate{never: true, suspect: key, fault: why}
+}
+
+// judgeTemplate removes a suspected template once the boot without it has ended
+// well. After an error of that boot it stays: the fault may be the pod's or the
+// host's, and the other pods would boot without the template for a time.
+func (s *Sandbox) judgeTemplate(ctx context.Context, bootErr error) {
+	key, why := s.template.suspect, s.template.fault
+	if key == "" {
+		return
+	}
+	entry := log.G(ctx).WithField("template", key)
+	if bootErr != nil {
+		entry.WithError(why).Warn("the guest could not be started from its template, which stays: it does not boot without it either")
+		return
+	}
 	dropped := s.templates().Drop(key, why)
-	log.G(ctx).WithField("template", key).WithError(errors.Join(why, dropped)).
-		Warn("the guest boots, and its template is removed: it cannot be used")
+	entry.WithError(errors.Join(why, dropped)).Warn("the guest boots, and its template is removed: it cannot be used")
 }
 
 // bootAnew reports whether a failed boot should be tried again without a spare
-// machine or a template. If the failed step implicates the template, it is removed.
+// machine or a template. If the failed step implicates the template, it is suspected.
 func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -154,10 +172,10 @@ func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
 	if key == "" {
 		return false
 	}
-	s.template = ofTemplate{never: true}
 	if slices.Contains([]string{"vsock", "hardware", "resume", "agent"}, s.boot.failed) {
-		s.dropTemplate(ctx, key, err)
+		s.suspectTemplate(key, err)
 	} else {
+		s.template = ofTemplate{never: true}
 		log.G(ctx).WithField("template", key).WithError(err).Warn("the guest boots: it could not be started from its template")
 	}
 	return true

@@ -286,16 +286,69 @@ func TestLaunchWithoutTemplate(t *testing.T) {
 	}
 }
 
-// A boot that fails with and without a template says why, and leaves nothing.
+// A boot that fails with and without a template says why, leaves nothing, and does
+// not take the template from other pods: the fault is the pod's or the host's.
 func TestBootFailsTwice(t *testing.T) {
-	host, opts, _ := templateHost(t)
-	makeTemplate(t, host, opts)
-	host.Monitor.Fail(fake.StepResume, errInjected)
-	if _, err := virtcontainers.New(t.Context(), host.Platform(), opts); !errors.Is(err, errInjected) {
-		t.Errorf("boot: %v", err)
+	for name, tt := range map[string]struct {
+		fail     func(*fakeguest.Host)
+		machines int // with the template's
+	}{
+		"launch": {func(h *fakeguest.Host) { h.Monitor.Fail(fake.StepLaunch, errInjected) }, 1},
+		"vsock":  {func(h *fakeguest.Host) { h.Monitor.Fail(fake.AttachStep(hypervisor.VhostVsock{}), errInjected) }, 3},
+		"resume": {func(h *fakeguest.Host) { h.Monitor.Fail(fake.StepResume, errInjected) }, 3},
+		"agent":  {func(h *fakeguest.Host) { h.Agent.Fail("Hello", errInjected) }, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, opts, store := templateHost(t)
+			key := makeTemplate(t, host, opts)
+			tt.fail(host)
+			if _, err := virtcontainers.New(t.Context(), host.Platform(), opts); err == nil || !strings.Contains(err.Error(), errInjected.Error()) {
+				t.Errorf("boot: %v", err)
+			}
+			checkNothingLeft(t, host)
+			if n := len(host.Monitor.VMs()); n != tt.machines {
+				t.Errorf("%d machines, want %d", n, tt.machines)
+			}
+			checkTemplateStays(t, store, key)
+		})
 	}
-	checkNothingLeft(t, host)
-	if n := len(host.Monitor.VMs()); n != 3 {
-		t.Errorf("%d machines, want the template's and two", n)
+}
+
+// A template that is suspected because of one step stays if the boot without it fails
+// in a later one.
+func TestBootFailsWithoutTemplate(t *testing.T) {
+	host, opts, store := templateHost(t)
+	key := makeTemplate(t, host, opts)
+	if err := os.Truncate(filepath.Join(store.Dir, string(key), factory.StateFile), 0); err != nil {
+		t.Fatal(err)
+	}
+	host.Agent.Fail("SetupSandbox", errInjected)
+	if _, err := virtcontainers.New(t.Context(), host.Platform(), opts); err == nil {
+		t.Error("the guest has booted")
+	}
+	if list, err := store.List(); err != nil || len(list) != 1 {
+		t.Errorf("templates: %+v, %v", list, err)
+	}
+	host.Agent.Fail("SetupSandbox", nil)
+	if fromTemplate(t, host, opts) {
+		t.Error("the sandbox came from a bad template")
+	}
+	if f, failed := store.Failure(key); !failed || f.Times != 1 {
+		t.Errorf("failure %+v, want one", f)
+	}
+}
+
+// checkTemplateStays checks that pods can start from a template, and would have it
+// made at once if it were missing.
+func checkTemplateStays(t *testing.T, store factory.Store, key factory.Key) {
+	t.Helper()
+	tpl, err := store.Open(key)
+	if err != nil {
+		t.Errorf("the template afterwards: %v", err)
+	} else {
+		_ = tpl.Close()
+	}
+	if f, failed := store.Failure(key); failed {
+		t.Errorf("a failure of the template is remembered: %v", f)
 	}
 }

@@ -2,7 +2,6 @@ package virtcontainers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -42,11 +41,12 @@ func (s *Sandbox) watchSleep() {
 // wake restores the memory and lets the machine run. If that fails the guest is
 // lost: its memory is nowhere else. Calls pass then in any case.
 func (s *Sandbox) wake() {
-	defer s.calls.open()
-	defer s.setSlept(nil)
 	s.mu.Lock()
 	z := s.slept
 	s.mu.Unlock()
+	defer s.discard(z)
+	defer s.calls.open()
+	defer s.setSlept(nil)
 	began := time.Now()
 	err := s.wakeFrom(s.lifeCtx, z)
 	if err != nil {
@@ -56,6 +56,8 @@ func (s *Sandbox) wake() {
 	log.G(s.lifeCtx).WithFields(log.Fields{"for": s.calls.caller(), "slept": began.Sub(z.Since).Round(time.Second), "t_wake": milliseconds(time.Since(began))}).Info("sandbox woke")
 }
 
+// wakeFrom restores the memory, lets the machine run, and stops listening for
+// packets.
 func (s *Sandbox) wakeFrom(ctx context.Context, z *slept) error {
 	restoring, cancel := context.WithTimeout(ctx, z.wakeTimeout())
 	defer cancel()
@@ -63,7 +65,19 @@ func (s *Sandbox) wakeFrom(ctx context.Context, z *slept) error {
 	if err == nil {
 		err = s.run(ctx)
 	}
-	return errors.Join(err, z.close())
+	_ = z.hush() // a guest that runs is not lost for that
+	return err
+}
+
+// discard closes what a sandbox was woken from. To remove the image may take long, or
+// fail, which is no matter of the guest's: only the sandbox's end waits for it. The
+// caller is one of the watchers.
+func (s *Sandbox) discard(z *slept) {
+	s.watchers.Go(func() {
+		if err := z.close(); err != nil {
+			log.G(s.lifeCtx).WithError(err).Warn("the memory's image could not be removed")
+		}
+	})
 }
 
 // restore writes the image back into the memory. What QEMU has written meanwhile,
