@@ -51,15 +51,31 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags u
 	}
 	fd := -1
 	if errno == 0 {
-		var err error
-		fd, err = unix.Open(procName(path), hostFlags(flags), 0)
-		errno = errnoOf(err)
+		fd, errno = openRegular(path, hostFlags(flags))
 	}
 	if errno != 0 {
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
 	return n, fd, 0
+}
+
+// openRegular opens a file that is open with O_PATH, and must be a regular one:
+// keep has checked that by the same descriptor, so this is for bugs.
+func openRegular(path, flags int) (int, unix.Errno) {
+	fd, err := unix.Open(procName(path), flags, 0)
+	if err != nil {
+		return -1, errnoOf(err)
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		return fd, 0
+	}
+	_ = unix.Close(fd)
+	if err != nil {
+		return -1, errnoOf(err)
+	}
+	return -1, unix.EACCES
 }
 
 // release closes a file or a directory.

@@ -95,9 +95,11 @@ func (fs *FS) keep(t *Thread, n *node, fd int) (int, unix.Errno) {
 	return have, 0
 }
 
-// is reports whether stx describes the node's file.
+// is reports whether stx describes the node's file. The type is compared too: a
+// guest may get an inode's number again by mknod, and what was a regular file is
+// opened. The kernel always fills in the type (fs/stat.c, cp_statx).
 func (n *node) is(stx *unix.Statx_t) bool {
-	return stx.Ino == n.key.ino && devOf(stx) == n.key.dev && stx.Mnt_id == n.tree.mount
+	return stx.Ino == n.key.ino && devOf(stx) == n.key.dev && stx.Mnt_id == n.tree.mount && uint32(stx.Mode)&unix.S_IFMT == n.kind
 }
 
 // devOf packs a device's numbers as the kernel does (include/linux/kdev_t.h).

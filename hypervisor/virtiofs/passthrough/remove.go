@@ -55,7 +55,7 @@ func (fs *FS) bind(t *Thread, dir *node, fd int) (n *node, spare int) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
 	n = tb.byKey[key{ino: t.stx.Ino, tree: dir.tree.id, dev: devOf(&t.stx)}]
-	if n == nil || n.id == rootID || tb.slots.pinned >= tb.slots.limit {
+	if n == nil || n.id == rootID || !n.is(&t.stx) || tb.slots.pinned >= tb.slots.limit {
 		return nil, fd
 	}
 	n.refs++
@@ -176,7 +176,7 @@ func (fs *FS) moved(t *Thread, at place) {
 	tb.mu.Lock()
 	var fds []int
 	n := tb.byKey[key{ino: t.stx.Ino, tree: at.dir.tree.id, dev: devOf(&t.stx)}]
-	if n != nil && n != at.dir && n.id != rootID {
+	if n != nil && n != at.dir && n.id != rootID && n.is(&t.stx) {
 		fds = tb.renamed(n, at.dir, at.name)
 	}
 	tb.mu.Unlock()
