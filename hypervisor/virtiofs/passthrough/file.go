@@ -150,7 +150,7 @@ func (fs *FS) flush(_ *Thread, r *wire.Request) unix.Errno {
 	defer fs.handles.done(h)
 	// Closing any descriptor of the file makes a file system such as NFS report
 	// whether the data was written.
-	fd, err := unix.Dup(h.fd)
+	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return errnoOf(err)
 	}
