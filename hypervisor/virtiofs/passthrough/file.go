@@ -44,6 +44,10 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags u
 		fs.nodes.put(n)
 		return nil, -1, unix.EACCES
 	}
+	if errno := fs.inPlace(t, n); errno != 0 {
+		fs.nodes.put(n)
+		return nil, -1, errno
+	}
 	if fuseFlags&fuse.OPEN_KILL_SUIDGID != 0 {
 		if errno = t.asWriter(r.Header()); errno == 0 {
 			defer t.asRoot()

@@ -144,6 +144,55 @@ func (fs *FS) stat(t *Thread, n *node) unix.Errno {
 	return fs.statOpen(t, n) // which waits for a rename
 }
 
+// inPlace returns ESTALE for a file that is not where it was last seen: its
+// descriptor, kept from earlier, would still lead to what the host has replaced.
+// The guest's kernel looks such a name up again. A file without a name is where
+// it was.
+func (fs *FS) inPlace(t *Thread, n *node) unix.Errno {
+	errno := fs.checkPlace(t, n)
+	if !absent(errno) {
+		return errno
+	}
+	// A rename may have been under way.
+	n.tree.rename.RLock()
+	n.tree.rename.RUnlock() //nolint:staticcheck // only to wait for a rename
+	if errno = fs.checkPlace(t, n); absent(errno) {
+		return unix.ESTALE
+	}
+	return errno
+}
+
+func (fs *FS) checkPlace(t *Thread, n *node) unix.Errno {
+	tb := &fs.nodes
+	tb.mu.Lock()
+	parent, name := n.parent, n.name
+	if parent == nil || name == "" {
+		tb.mu.Unlock()
+		return 0
+	}
+	parent.refs++
+	tb.mu.Unlock()
+	defer tb.put(parent)
+	return fs.statBelow(t, n, parent, name)
+}
+
+// statBelow reads the attributes of a name into t.stx, which must be the node's.
+// The caller holds parent.
+func (fs *FS) statBelow(t *Thread, n, parent *node, name string) unix.Errno {
+	pfd, errno := fs.fd(t, parent)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.done(parent)
+	if errno := statName(pfd, name, &t.stx); errno != 0 {
+		return errno
+	}
+	if !n.is(&t.stx) {
+		return unix.ESTALE
+	}
+	return 0
+}
+
 func (fs *FS) statOpen(t *Thread, n *node) unix.Errno {
 	fd, errno := fs.fd(t, n)
 	if errno != 0 {
