@@ -116,3 +116,44 @@ func TestHostChangesRootfsInside(t *testing.T) {
 	await("a file's new content", func() bool { return read("rewritten") == "new" })
 	await("a new name in a directory", func() bool { return list() == "go replaced rewritten " })
 }
+
+// What the guest has open can be inspected and changed after the host has
+// renamed, deleted or replaced it, as log rotation does.
+func TestOpenFileWithoutItsName(t *testing.T) {
+	for what, change := range map[string]func(path string) error{
+		"renamed":  func(path string) error { return os.Rename(path, path+".1") },
+		"deleted":  os.Remove,
+		"replaced": func(path string) error { _ = os.Rename(path, path+".1"); return os.WriteFile(path, nil, 0o600) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			c := newClient(t, dir)
+			f := c.create(1, "log", unix.O_RDWR, 0o600)
+			d := ask[fuse.EntryOut](c, wire.Mkdir, 1, &fuse.MkdirIn{Mode: 0o700}, name("d"))
+			ask[fuse.OpenOut](c, wire.Opendir, d.NodeId, &fuse.OpenIn{})
+			c.write(f.Fh, 0, "0123456789")
+			if err := change(filepath.Join(dir, "log")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(dir, "d"), filepath.Join(dir, "e")); err != nil {
+				t.Fatal(err)
+			}
+			if attr := ask[fuse.AttrOut](c, wire.Getattr, f.NodeId, &fuse.GetAttrIn{}); attr.Ino != f.Ino || attr.Size != 10 {
+				t.Errorf("fstat: file %d of %d bytes, want %d of 10", attr.Ino, attr.Size, f.Ino)
+			}
+			ask[fuse.AttrOut](c, wire.Getattr, d.NodeId, &fuse.GetAttrIn{})
+			set := &fuse.SetAttrIn{}
+			set.Valid, set.Size, set.Fh, set.Mode = fuse.FATTR_SIZE|fuse.FATTR_FH|fuse.FATTR_MODE, 3, f.Fh, 0o640
+			if attr := ask[fuse.AttrOut](c, wire.Setattr, f.NodeId, set); attr.Size != 3 || attr.Mode&0o777 != 0o640 {
+				t.Errorf("after ftruncate and fchmod: %d bytes, mode %o", attr.Size, attr.Mode)
+			}
+			if got := c.read(f.Fh, 0, 100); got != "012" {
+				t.Errorf("read %q", got)
+			}
+			if errno, _ := call(c, wire.Open, f.NodeId, &fuse.OpenIn{}); errno != unix.ESTALE {
+				t.Errorf("open by the name that is gone: %v, want ESTALE", errno)
+			}
+			ask[struct{}](c, wire.Release, f.NodeId, &fuse.ReleaseIn{Fh: f.Fh})
+		})
+	}
+}

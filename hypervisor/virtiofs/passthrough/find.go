@@ -15,7 +15,8 @@ const (
 )
 
 // fd returns a descriptor, opened with O_PATH, of a node that the caller holds;
-// it is valid until done. A file that is not where it was last seen is stale.
+// it is valid until done. A file that is not where it was last seen is stale,
+// unless the guest has it open.
 func (fs *FS) fd(t *Thread, n *node) (int, unix.Errno) {
 	fd, errno := fs.fdAt(t, n, 0)
 	if errno != unix.ESTALE && errno != unix.ENOENT {
@@ -24,10 +25,25 @@ func (fs *FS) fd(t *Thread, n *node) (int, unix.Errno) {
 	// A rename may have been under way.
 	n.tree.rename.RLock()
 	n.tree.rename.RUnlock() //nolint:staticcheck // only to wait for a rename
-	if fd, errno = fs.fdAt(t, n, 0); errno == unix.ENOENT {
-		errno = unix.ESTALE
+	if fd, errno = fs.fdAt(t, n, 0); absent(errno) {
+		return fs.fdOfHandle(t, n)
 	}
 	return fd, errno
+}
+
+// fdOfHandle is fd for a file that is not found by its name: it is still there if
+// the guest has it open.
+func (fs *FS) fdOfHandle(t *Thread, n *node) (int, unix.Errno) {
+	h := fs.handles.useOf(n)
+	if h == nil {
+		return -1, unix.ESTALE
+	}
+	defer fs.handles.done(h)
+	fd, err := unix.Open(procName(h.fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, errnoOf(err)
+	}
+	return fs.keep(t, n, fd)
 }
 
 // done ends a use of a node's descriptor.
