@@ -57,9 +57,9 @@ func TestReusedInodeOfAnotherKind(t *testing.T) {
 			return
 		}
 		defer fs.leave(top)
-		if bound := fs.bindDescriptor(th, top, dfd, "f"); bound != nil {
+		if b := fs.bindDescriptor(th, top, dfd, "f"); b.node != nil {
 			t.Error("the FIFO's descriptor becomes that of a regular file when its name is removed")
-			fs.leave(bound)
+			fs.leave(b.node)
 		}
 	})
 }
