@@ -4,9 +4,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
 )
 
@@ -45,5 +47,27 @@ func TestWatchOfAFullKick(t *testing.T) {
 	s.pool.unwatch(requestQueue)
 	if _, err := unix.Read(fd, after); err != nil || string(after) != string(before) {
 		t.Errorf("the kick's counter was %x and is %x, %v", before, after, err)
+	}
+}
+
+// A front end that has an interrupt wait does not keep the share from ending.
+func TestCloseWhileAnInterruptWaits(t *testing.T) {
+	s, f := serveDir(t, t.TempDir(), passthrough.Auto)
+	f.Handshake()
+	q := f.NewQueue(requestQueue, 128)
+	q.Start(0)
+	_, out := f.Mem.Alloc(4096)
+	q.SetDesc(0, vhosttest.Desc{Addr: out, Len: 64})
+	q.BlockCall()
+	q.Offer(0)
+	for used := false; !used; time.Sleep(time.Millisecond) {
+		_, _, used = q.Used()
+	}
+	began := time.Now()
+	if err := s.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if took := time.Since(began); took > closeWait/2 {
+		t.Errorf("close took %v", took)
 	}
 }
