@@ -186,9 +186,7 @@ func (s *server) setVringCall(m *message) ([]byte, error) {
 		return nil, err
 	}
 	if fd >= 0 {
-		// A write to it must never block; see setKick.
-		if err := unix.SetNonblock(fd, true); err != nil {
-			_ = unix.Close(fd)
+		if err := takeEventfd(fd); err != nil {
 			return nil, fmt.Errorf("set call of queue %d: %w", v.queue.index, err)
 		}
 	}

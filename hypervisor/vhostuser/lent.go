@@ -48,7 +48,7 @@ func (q *Queue) Take(c *Chain) (ok, more bool, err error) {
 // to its In, and interrupts it. If the queue has stopped meanwhile, the driver
 // gets the chain when the queue resumes, or never if it is reset.
 func (q *Queue) Return(c *Chain, written uint32) error {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	mem := c.mem
 	c.mem = nil
@@ -80,7 +80,7 @@ func (q *Queue) push(elems ...usedElem) error {
 			q.ring.Push(e.head, e.written)
 		}
 		if q.ring.publish() {
-			q.signal()
+			q.call.signal()
 		}
 		return nil
 	})
@@ -106,7 +106,7 @@ func (q *Queue) drain() {
 	case <-timer.C:
 	}
 	timer.Stop()
-	q.mu.Lock()
+	q.lock()
 	q.lent.drained = nil
 }
 
@@ -133,7 +133,7 @@ func Guard(f func() error) error { return guarded(f) }
 // the queue had stopped: the guest's memory does not have their results yet,
 // and another process that continues the queue would never give them.
 func (q *Queue) settled() error {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	if taken, late := q.lent.chains, len(q.lent.late); taken+late > 0 {
 		return fmt.Errorf("queue %d: %d requests are being served, %d were completed too late", q.index, taken, late)

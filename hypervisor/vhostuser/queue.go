@@ -1,12 +1,9 @@
 package vhostuser
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxQueueSize bounds the size that a front end may request. QEMU gives a
@@ -35,13 +32,13 @@ type Queue struct {
 	size    uint16
 	addr    vringAddr
 	ring    Ring
-	callFD  int
+	call    call
 	lent    lent
 }
 
 // NewQueue makes the queue with the given index of its device, stopped.
 func NewQueue(index int) *Queue {
-	return &Queue{index: index, callFD: -1}
+	return &Queue{index: index, call: call{fd: -1}}
 }
 
 // Index is the queue's number within its device.
@@ -49,7 +46,7 @@ func (q *Queue) Index() int { return q.index }
 
 // Running reports whether Do would call its function now.
 func (q *Queue) Running() bool {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	return q.running
 }
@@ -62,7 +59,7 @@ func (q *Queue) Running() bool {
 // not complete, so it must unlock what it locks by defer. Otherwise the error
 // is f's.
 func (q *Queue) Do(f func(r *Ring) error) error {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	if !q.running {
 		return ErrStopped
@@ -70,7 +67,7 @@ func (q *Queue) Do(f func(r *Ring) error) error {
 	err := guarded(func() error {
 		err := f(&q.ring)
 		if q.ring.publish() {
-			q.signal()
+			q.call.signal()
 		}
 		return err
 	})
@@ -81,20 +78,9 @@ func (q *Queue) Do(f func(r *Ring) error) error {
 	return err
 }
 
-// signal interrupts the driver. The caller holds mu. If the eventfd's counter
-// is full, an interrupt is pending anyway.
-func (q *Queue) signal() {
-	if q.callFD < 0 {
-		return
-	}
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(q.callFD, one[:])
-}
-
 // start makes the queue run. The ring begins at base, the next available entry.
 func (q *Queue) start(base uint16) error {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	if err := q.locate(); err != nil {
 		return err
@@ -146,7 +132,7 @@ func (q *Queue) find() (Ring, error) {
 // stop makes Do and Take fail, waits for a running call and, at most drainWait,
 // for taken chains. It returns the next available entry, for a later start.
 func (q *Queue) stop() uint16 {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	if q.running {
 		q.running = false
@@ -159,7 +145,7 @@ func (q *Queue) setSize(n uint32) error {
 	if n == 0 || n > maxQueueSize || n&(n-1) != 0 {
 		return fmt.Errorf("queue of %d entries: %w", n, errMalformed)
 	}
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	if q.running {
 		return fmt.Errorf("resize of running queue %d: %w", q.index, errMalformed)
@@ -169,7 +155,7 @@ func (q *Queue) setSize(n uint32) error {
 }
 
 func (q *Queue) setAddr(a vringAddr) error {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	q.addr = a
 	if !q.running {
@@ -181,7 +167,7 @@ func (q *Queue) setAddr(a vringAddr) error {
 // setMemory moves the queue to another memory table, nil for none; afterwards
 // the queue no longer uses the old one.
 func (q *Queue) setMemory(m *memory) error {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	q.mem = m
 	if m == nil {
@@ -198,13 +184,10 @@ func (q *Queue) setMemory(m *memory) error {
 // setCall replaces the descriptor that interrupts the driver, -1 for none, and
 // signals it once, because an interrupt for the old one may have been lost.
 func (q *Queue) setCall(fd int) {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
-	if q.callFD >= 0 {
-		_ = unix.Close(q.callFD)
-	}
-	q.callFD = fd
+	q.call.set(fd)
 	if q.running {
-		q.signal()
+		q.call.signal()
 	}
 }

@@ -290,6 +290,11 @@ func TestServeRefuses(t *testing.T) {
 		return p
 	}
 	sealed := vhosttest.NewMemory(t, unix.F_SEAL_SHRINK)
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(event)
 	for _, tc := range []struct {
 		name    string
 		req     uint32
@@ -310,8 +315,10 @@ func TestServeRefuses(t *testing.T) {
 		{"protocol feature not offered", vhosttest.SetProtocolFeatures, vhosttest.U64(1 << 1), nil, "not offered"},
 		{"unknown request", 40, nil, nil, "request 40"},
 		{"kick without descriptor", vhosttest.SetVringKick, vhosttest.U64(0), nil, "0 descriptors, want 1"},
-		{"kick of a file", vhosttest.SetVringKick, vhosttest.U64(0), []int{int(file.Fd())}, "poll kick"},
-		{"ring without memory", vhosttest.SetVringKick, vhosttest.U64(0), []int{pipe[0]}, "no size or memory"},
+		{"kick of a file", vhosttest.SetVringKick, vhosttest.U64(0), []int{int(file.Fd())}, "no eventfd"},
+		{"kick of a pipe", vhosttest.SetVringKick, vhosttest.U64(0), []int{pipe[0]}, "no eventfd"},
+		{"call of a pipe", vhosttest.SetVringCall, vhosttest.U64(0), []int{pipe[1]}, "no eventfd"},
+		{"ring without memory", vhosttest.SetVringKick, vhosttest.U64(0), []int{event}, "no size or memory"},
 		{"short payload", vhosttest.SetVringAddr, vhosttest.U64(0), nil, "payload of 8 bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

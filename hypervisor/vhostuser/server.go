@@ -34,7 +34,12 @@ type server struct {
 // ends (an error); then all queues are stopped, all guest memory is unmapped
 // and no goroutine is left. A device is served by one Serve at a time.
 func Serve(ctx context.Context, conn *net.UnixConn, dev Device) error {
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		_ = conn.Close()
+		for _, q := range dev.Queues() {
+			q.call.unblock()
+		}
+	})
 	s := &server{conn: conn, dev: dev, offered: coreFeatures | dev.Features(), protocols: protocolFeatures, ended: ctx.Done()}
 	if keeper, ok := dev.(StateKeeper); ok {
 		s.keeper = keeper

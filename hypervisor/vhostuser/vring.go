@@ -31,10 +31,7 @@ func (v *vring) setKick(fd int) error {
 	if fd < 0 {
 		return nil
 	}
-	// The flag is shared with the front end, and QEMU has already set it: it is
-	// never cleared. Without it Close could not end a read.
-	if err := unix.SetNonblock(fd, true); err != nil {
-		_ = unix.Close(fd)
+	if err := takeEventfd(fd); err != nil {
 		return fmt.Errorf("set kick of queue %d: %w", v.queue.index, err)
 	}
 	if _, ok := v.dev.(KickWaiter); ok {
@@ -98,16 +95,19 @@ func (v *vring) watch(own KickWaiter) error {
 
 // loop calls the device once at the start, because the driver may have been
 // first, and then after each kick. It ends when the file is closed or its read
-// deadline passes.
+// deadline passes. Nothing reads the eventfd, which could wait (call.go): the
+// runtime's epoll set is edge-triggered, and each write to it is an event.
 func (v *vring) loop(kick *os.File, done chan<- struct{}) {
 	defer close(done)
-	var count [8]byte
-	for {
-		v.dev.Kicked(v.queue)
-		if _, err := kick.Read(count[:]); err != nil {
-			return
-		}
+	raw, err := kick.SyscallConn()
+	if err != nil {
+		return
 	}
+	// Read calls the function and waits for an event, until it returns true.
+	_ = raw.Read(func(uintptr) bool {
+		v.dev.Kicked(v.queue)
+		return false
+	})
 }
 
 // stop stops the queue, if it runs, and tells the device.

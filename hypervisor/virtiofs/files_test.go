@@ -251,3 +251,13 @@ func TestWriterClearsSpecialBits(t *testing.T) {
 		}
 	}
 }
+
+// A flush reaches the file system. The threads' seccomp list has no dup, which
+// would make a descriptor that programs started meanwhile inherit.
+func TestFlush(t *testing.T) {
+	c := newClient(t, t.TempDir())
+	f := c.create(1, "f", unix.O_RDWR, 0o600)
+	if errno, _ := call(c, wire.Flush, f.NodeId, &fuse.FlushIn{Fh: f.Fh}); errno != 0 {
+		t.Errorf("flush: %v", errno)
+	}
+}

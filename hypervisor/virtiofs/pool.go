@@ -33,9 +33,10 @@ type pool struct {
 	jail contain.Jail
 	// epoll watches the queues' kicks, and bench watches help, which calls a
 	// reserve: edge-triggered, so that each event wakes one thread. Both watch
-	// stop, which wakes all threads permanently.
-	epoll, bench, help, stop int
-	spareP                   bool // the front may linger
+	// stop, which wakes all threads permanently. epoll watches again, which is as
+	// a kick: the kicks themselves are the front end's, and may be blocking.
+	epoll, bench, help, again, stop int
+	spareP                          bool // the front may linger
 	// stir wakes the watchdog; closing closed ends it.
 	stir, closed chan struct{}
 
@@ -61,7 +62,7 @@ type pool struct {
 // newPool makes a pool and starts its first thread, to check that this works.
 func newPool(dev *device, fs *passthrough.FS, jail contain.Jail, failed chan error) (*pool, error) {
 	p := &pool{
-		dev: dev, fs: fs, jail: jail, spareP: hasSpareP(), epoll: -1, bench: -1, help: -1, stop: -1,
+		dev: dev, fs: fs, jail: jail, spareP: hasSpareP(), epoll: -1, bench: -1, help: -1, again: -1, stop: -1,
 		stir: make(chan struct{}, 1), closed: make(chan struct{}), failed: failed,
 		kicks: [queueCount]int{-1, -1}, busy: map[uint64]int{}, parked: map[uint64][]*job{},
 	}
@@ -82,16 +83,17 @@ func (p *pool) open() (err error) {
 			return fmt.Errorf("make epoll set: %w", err)
 		}
 	}
-	for _, fd := range []*int{&p.help, &p.stop} {
+	for _, fd := range []*int{&p.help, &p.again, &p.stop} {
 		if *fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			return fmt.Errorf("make eventfd: %w", err)
 		}
 	}
-	stop, help := unix.EpollEvent{Events: unix.EPOLLIN, Fd: stopEvent}, unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}
+	stop, edge := unix.EpollEvent{Events: unix.EPOLLIN, Fd: stopEvent}, unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}
 	err = errors.Join(
 		unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, p.stop, &stop),
 		unix.EpollCtl(p.bench, unix.EPOLL_CTL_ADD, p.stop, &stop),
-		unix.EpollCtl(p.bench, unix.EPOLL_CTL_ADD, p.help, &help),
+		unix.EpollCtl(p.bench, unix.EPOLL_CTL_ADD, p.help, &edge),
+		unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, p.again, &edge),
 	)
 	if err != nil {
 		return fmt.Errorf("fill epoll sets: %w", err)
@@ -102,7 +104,7 @@ func (p *pool) open() (err error) {
 // release closes what open has made.
 func (p *pool) release() error {
 	var errs []error
-	for _, fd := range []int{p.epoll, p.bench, p.help, p.stop} {
+	for _, fd := range []int{p.epoll, p.bench, p.help, p.again, p.stop} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}
@@ -172,7 +174,7 @@ func (p *pool) watch(queue, fd int) error {
 		return fmt.Errorf("wait for kicks: %w", err)
 	}
 	p.kicks[queue] = fd
-	notify(fd) // for earlier requests
+	notify(p.again) // for earlier requests
 	return nil
 }
 
@@ -185,15 +187,14 @@ func (p *pool) unwatch(queue int) {
 	}
 }
 
-// notify adds one to an eventfd. If the counter is full, it is readable anyway.
+// notify adds one to an eventfd of the pool. If the counter is full, it is readable anyway.
 func notify(fd int) {
 	one := [8]byte{1}
 	_, _ = unix.Write(fd, one[:])
 }
 
-// close ends the threads and waits for them, at most d. On an error some are
-// left, along with the pool's descriptors.
-func (p *pool) close(d time.Duration) error {
+// end makes the threads end.
+func (p *pool) end() {
 	p.mu.Lock()
 	if !p.closing {
 		p.closing = true
@@ -201,6 +202,12 @@ func (p *pool) close(d time.Duration) error {
 	}
 	p.mu.Unlock()
 	notify(p.stop)
+}
+
+// close ends the threads and waits for them, at most d. On an error some are
+// left, along with the pool's descriptors.
+func (p *pool) close(d time.Duration) error {
+	p.end()
 	ended := make(chan struct{})
 	go func() { p.threads.Wait(); close(ended) }()
 	timer := time.NewTimer(d)

@@ -17,6 +17,7 @@ func ptr(p []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(p)) }
 // descriptors most files are found again by their names.
 var servings = map[string]serving{
 	"auto":            {policy: passthrough.Auto},
+	"rootfs":          {policy: passthrough.Rootfs},
 	"exclusive":       {policy: passthrough.Exclusive},
 	"few descriptors": {policy: passthrough.Auto, descriptors: 32},
 }

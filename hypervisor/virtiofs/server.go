@@ -43,8 +43,8 @@ type Server struct {
 	closed bool
 }
 
-// closeWait is how long Close waits for requests that are being served.
-// Requests that take longer wait for a hung file system, and the pod's teardown
+// closeWait is how long Close waits for the front end's connection to end, and
+// then for requests that are being served. Requests that take longer wait for a hung file system, and the pod's teardown
 // has already waited for the guest.
 const closeWait = 10 * time.Second
 
@@ -140,9 +140,9 @@ func (s *Server) StateErr() error { return s.dev.state.last() }
 func (s *Server) Drop(path string) { s.fs.Drop(path) }
 
 // Close stops serving. When it returns, every write whose success was reported
-// to the guest is in the host's file system. It waits up to 10 s for requests
-// being served; threads that hang in the kernel for longer are left behind, and
-// the error says so. It may be called again.
+// to the guest is in the host's file system. It waits up to 10 s each for the
+// connection and for requests being served; what hangs for longer is left behind,
+// and the error says so. It may be called again.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	front, again := s.front, s.closed
@@ -156,8 +156,14 @@ func (s *Server) Close() error {
 		err = front.Close()
 	}
 	s.cancel()
-	<-s.served
-	return errors.Join(err, s.release())
+	select {
+	case <-s.served:
+		return errors.Join(err, s.release())
+	case <-time.After(closeWait):
+	}
+	// The connection still uses the files and the pool's descriptors.
+	s.pool.end()
+	return errors.Join(err, fmt.Errorf("end the connection of the front end: it is still being served after %v", closeWait))
 }
 
 func socketPair() (*net.UnixConn, *os.File, error) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,10 +64,19 @@ func serveDevice(ctx context.Context) (*served, error) {
 	return s, nil
 }
 
+// stopWait is how long stop waits for a device to end. That depends on nothing
+// but this process, unless a hostile VMM makes a call wait.
+const stopWait = 5 * time.Second
+
 // stop ends the device; front is its front end's side if it was not given away.
 func (s *served) stop(front *os.File) error {
 	s.cancel()
-	<-s.ended
+	select {
+	case <-s.ended:
+	case <-time.After(stopWait):
+		s.dev.logger.Warnf("vsock device has not ended after %v; it is left behind", stopWait)
+		s.dev.shut(ErrGone)
+	}
 	if front == nil {
 		return nil
 	}

@@ -168,5 +168,26 @@ func (q *Queue) Wait(d time.Duration) bool {
 // CloseCall ends a Wait.
 func (q *Queue) CloseCall() { _ = q.call.Close() }
 
+// BlockKick makes the kick's eventfd blocking, as only a hostile front end does.
+func (q *Queue) BlockKick() { q.block(q.kick) }
+
+// BlockCall does so with the call's, and fills its counter: a write to it waits.
+func (q *Queue) BlockCall() {
+	q.f.t.Helper()
+	fd := fileFD(q.call)
+	_, _ = unix.Read(fd, make([]byte, 8)) // there may be nothing
+	if _, err := unix.Write(fd, U64(1<<64-2)); err != nil {
+		q.f.t.Fatal(err)
+	}
+	q.block(q.call)
+}
+
+func (q *Queue) block(f *os.File) {
+	q.f.t.Helper()
+	if err := unix.SetNonblock(fileFD(f), false); err != nil {
+		q.f.t.Fatal(err)
+	}
+}
+
 // word returns the flags and index of a ring.
 func word(p []byte) *uint32 { return (*uint32)(unsafe.Pointer(unsafe.SliceData(p))) }

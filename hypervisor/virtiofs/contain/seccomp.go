@@ -18,7 +18,7 @@ var fileCalls = []uint32{
 	unix.SYS_FCHMODAT, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT, unix.SYS_TRUNCATE, unix.SYS_FTRUNCATE, unix.SYS_UMASK,
 	unix.SYS_FALLOCATE, unix.SYS_COPY_FILE_RANGE, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNCFS,
 	unix.SYS_GETXATTR, unix.SYS_SETXATTR, unix.SYS_LISTXATTR, unix.SYS_REMOVEXATTR,
-	unix.SYS_DUP, unix.SYS_FCNTL, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_CAPSET,
+	unix.SYS_FCNTL, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_CAPSET,
 }
 
 // waitCalls are those with which the threads wait for requests.

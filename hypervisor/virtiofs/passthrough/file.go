@@ -44,6 +44,10 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags u
 		fs.nodes.put(n)
 		return nil, -1, unix.EACCES
 	}
+	if errno := fs.inPlace(t, n); errno != 0 {
+		fs.nodes.put(n)
+		return nil, -1, errno
+	}
 	if fuseFlags&fuse.OPEN_KILL_SUIDGID != 0 {
 		if errno = t.asWriter(r.Header()); errno == 0 {
 			defer t.asRoot()
@@ -51,15 +55,31 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags u
 	}
 	fd := -1
 	if errno == 0 {
-		var err error
-		fd, err = unix.Open(procName(path), hostFlags(flags), 0)
-		errno = errnoOf(err)
+		fd, errno = openRegular(path, hostFlags(flags))
 	}
 	if errno != 0 {
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
 	return n, fd, 0
+}
+
+// openRegular opens a file that is open with O_PATH, and must be a regular one:
+// keep has checked that by the same descriptor, so this is for bugs.
+func openRegular(path, flags int) (int, unix.Errno) {
+	fd, err := unix.Open(procName(path), flags, 0)
+	if err != nil {
+		return -1, errnoOf(err)
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		return fd, 0
+	}
+	_ = unix.Close(fd)
+	if err != nil {
+		return -1, errnoOf(err)
+	}
+	return -1, unix.EACCES
 }
 
 // release closes a file or a directory.
@@ -134,7 +154,7 @@ func (fs *FS) flush(_ *Thread, r *wire.Request) unix.Errno {
 	defer fs.handles.done(h)
 	// Closing any descriptor of the file makes a file system such as NFS report
 	// whether the data was written.
-	fd, err := unix.Dup(h.fd)
+	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return errnoOf(err)
 	}

@@ -15,7 +15,8 @@ const (
 )
 
 // fd returns a descriptor, opened with O_PATH, of a node that the caller holds;
-// it is valid until done. A file that is not where it was last seen is stale.
+// it is valid until done. A file that is not where it was last seen is stale,
+// unless the guest has it open.
 func (fs *FS) fd(t *Thread, n *node) (int, unix.Errno) {
 	fd, errno := fs.fdAt(t, n, 0)
 	if errno != unix.ESTALE && errno != unix.ENOENT {
@@ -24,10 +25,25 @@ func (fs *FS) fd(t *Thread, n *node) (int, unix.Errno) {
 	// A rename may have been under way.
 	n.tree.rename.RLock()
 	n.tree.rename.RUnlock() //nolint:staticcheck // only to wait for a rename
-	if fd, errno = fs.fdAt(t, n, 0); errno == unix.ENOENT {
-		errno = unix.ESTALE
+	if fd, errno = fs.fdAt(t, n, 0); absent(errno) {
+		return fs.fdOfHandle(t, n)
 	}
 	return fd, errno
+}
+
+// fdOfHandle is fd for a file that is not found by its name: it is still there if
+// the guest has it open.
+func (fs *FS) fdOfHandle(t *Thread, n *node) (int, unix.Errno) {
+	h := fs.handles.useOf(n)
+	if h == nil {
+		return -1, unix.ESTALE
+	}
+	defer fs.handles.done(h)
+	fd, err := unix.Open(procName(h.fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, errnoOf(err)
+	}
+	return fs.keep(t, n, fd)
 }
 
 // done ends a use of a node's descriptor.
@@ -95,9 +111,11 @@ func (fs *FS) keep(t *Thread, n *node, fd int) (int, unix.Errno) {
 	return have, 0
 }
 
-// is reports whether stx describes the node's file.
+// is reports whether stx describes the node's file. The type is compared too: a
+// guest may get an inode's number again by mknod, and what was a regular file is
+// opened. The kernel always fills in the type (fs/stat.c, cp_statx).
 func (n *node) is(stx *unix.Statx_t) bool {
-	return stx.Ino == n.key.ino && devOf(stx) == n.key.dev && stx.Mnt_id == n.tree.mount
+	return stx.Ino == n.key.ino && devOf(stx) == n.key.dev && stx.Mnt_id == n.tree.mount && uint32(stx.Mode)&unix.S_IFMT == n.kind
 }
 
 // devOf packs a device's numbers as the kernel does (include/linux/kdev_t.h).
@@ -140,6 +158,55 @@ func (fs *FS) stat(t *Thread, n *node) unix.Errno {
 		return 0
 	}
 	return fs.statOpen(t, n) // which waits for a rename
+}
+
+// inPlace returns ESTALE for a file that is not where it was last seen: its
+// descriptor, kept from earlier, would still lead to what the host has replaced.
+// The guest's kernel looks such a name up again. A file without a name is where
+// it was.
+func (fs *FS) inPlace(t *Thread, n *node) unix.Errno {
+	errno := fs.checkPlace(t, n)
+	if !absent(errno) {
+		return errno
+	}
+	// A rename may have been under way.
+	n.tree.rename.RLock()
+	n.tree.rename.RUnlock() //nolint:staticcheck // only to wait for a rename
+	if errno = fs.checkPlace(t, n); absent(errno) {
+		return unix.ESTALE
+	}
+	return errno
+}
+
+func (fs *FS) checkPlace(t *Thread, n *node) unix.Errno {
+	tb := &fs.nodes
+	tb.mu.Lock()
+	parent, name := n.parent, n.name
+	if parent == nil || name == "" {
+		tb.mu.Unlock()
+		return 0
+	}
+	parent.refs++
+	tb.mu.Unlock()
+	defer tb.put(parent)
+	return fs.statBelow(t, n, parent, name)
+}
+
+// statBelow reads the attributes of a name into t.stx, which must be the node's.
+// The caller holds parent.
+func (fs *FS) statBelow(t *Thread, n, parent *node, name string) unix.Errno {
+	pfd, errno := fs.fd(t, parent)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.done(parent)
+	if errno := statName(pfd, name, &t.stx); errno != 0 {
+		return errno
+	}
+	if !n.is(&t.stx) {
+		return unix.ESTALE
+	}
+	return 0
 }
 
 func (fs *FS) statOpen(t *Thread, n *node) unix.Errno {

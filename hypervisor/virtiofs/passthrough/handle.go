@@ -63,6 +63,19 @@ func (hs *handles) use(id uint64, dir bool) (*handle, unix.Errno) {
 	return h, 0
 }
 
+// useOf finds a handle of a node until done, or returns nil.
+func (hs *handles) useOf(n *node) *handle {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, h := range hs.all {
+		if h != nil && h.node == n && !h.closed {
+			h.uses++
+			return h
+		}
+	}
+	return nil
+}
+
 // done ends a use, and closes the file if that was the last one of a handle
 // that is closed.
 func (hs *handles) done(h *handle) {

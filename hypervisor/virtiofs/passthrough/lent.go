@@ -92,13 +92,15 @@ func (l *lender) stop() {
 }
 
 // renamed records where a node is now, and returns descriptors to close. A node
-// in a lent tree that has a name again no longer needs a descriptor. The caller
-// holds mu.
+// that has a name again no longer needs a descriptor, unless it is the root of a
+// mount that is not lent (inspect). The caller holds mu.
 func (tb *table) renamed(n, parent *node, name string) []int {
 	fds := tb.collect(n.move(parent, name), nil)
-	if n.tree.lent && n.slot >= 0 {
+	isRoot := n.tree != parent.tree && !n.tree.lent
+	if n.slot >= 0 && name != "" && !isRoot {
 		tb.slots.unpin(n)
 		tb.lend()
+		fds = tb.slots.trim(fds)
 	}
 	return fds
 }

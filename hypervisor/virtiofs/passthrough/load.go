@@ -282,8 +282,7 @@ func (l *loader) open(n *node, s savedHandle) (int, unix.Errno) {
 		return openDir(at)
 	}
 	// What it does to the file was done when the guest opened it.
-	fd, err := unix.Open(procName(at), hostFlags(s.flags&^unix.O_TRUNC), 0)
-	return fd, errnoOf(err)
+	return openRegular(at, hostFlags(s.flags&^unix.O_TRUNC))
 }
 
 // put gives a handle its number, above all that are taken.

@@ -24,61 +24,75 @@ func (fs *FS) remove(t *Thread, r *wire.Request, flags int) unix.Errno {
 	defer fs.leave(dir)
 	gone := fs.bindDescriptor(t, dir, dfd, name)
 	err := unix.Unlinkat(dfd, name, flags)
-	if gone != nil {
-		fs.unname(gone, dir, name, err == nil)
-	}
+	fs.unname(gone, dir, name, err == nil)
 	return errnoOf(err)
+}
+
+// bound is the node of a name that is about to be removed, nil for none. keep is
+// set if its descriptor must be kept once it has no name that is known: because
+// the file has no other name, or because unused ones of its tree are closed soon.
+type bound struct {
+	node *node
+	keep bool
 }
 
 // bindDescriptor finds the node of a name that is about to be removed, if the
 // guest knows it, holds it and ensures that it has a descriptor in use: without
-// a name it could not be found again. It returns nil if there is none.
-func (fs *FS) bindDescriptor(t *Thread, dir *node, dfd int, name string) *node {
+// a name it could not be found again.
+func (fs *FS) bindDescriptor(t *Thread, dir *node, dfd int, name string) bound {
 	fd, errno := openPath(dfd, name)
 	if errno != 0 {
-		return nil
+		return bound{}
 	}
-	n, spare := fs.bind(t, dir, fd)
+	b, spare := fs.bind(t, dir, fd)
 	if spare >= 0 {
 		_ = unix.Close(spare)
 	}
-	return n
+	return b
 }
 
 // bind is bindDescriptor with the file opened with O_PATH. It returns a
 // descriptor to close, or -1.
-func (fs *FS) bind(t *Thread, dir *node, fd int) (n *node, spare int) {
+func (fs *FS) bind(t *Thread, dir *node, fd int) (b bound, spare int) {
 	if statFD(fd, &t.stx) != 0 || t.stx.Mnt_id != dir.tree.mount {
-		return nil, fd
+		return bound{}, fd
 	}
 	tb := &fs.nodes
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
-	n = tb.byKey[key{ino: t.stx.Ino, tree: dir.tree.id, dev: devOf(&t.stx)}]
-	if n == nil || n.id == rootID || tb.slots.pinned >= tb.slots.limit {
-		return nil, fd
+	n := tb.byKey[key{ino: t.stx.Ino, tree: dir.tree.id, dev: devOf(&t.stx)}]
+	if n == nil || n.id == rootID || !n.is(&t.stx) {
+		return bound{}, fd
+	}
+	b = bound{node: n, keep: n.isDir() || t.stx.Nlink <= 1 || n.tree.lent}
+	if b.keep && tb.slots.pinned >= tb.slots.limit {
+		return bound{}, fd
 	}
 	n.refs++
 	if n.slot >= 0 {
 		tb.slots.use(n)
-		return n, fd
+		return b, fd
 	}
 	tb.slots.insert(n, fd)
-	return n, -1
+	return b, -1
 }
 
-// unname completes bindDescriptor. If the name is gone, and may have been the
-// only one, the node's descriptor is kept as long as the node.
-func (fs *FS) unname(n, dir *node, name string, gone bool) {
+// unname completes bindDescriptor. If the name is gone, and was the only one that
+// is known, the node's descriptor may be kept as long as the node. Without, the file
+// is found by the next name that the guest looks up: its kernel does that when a
+// file is stale.
+func (fs *FS) unname(b bound, dir *node, name string, gone bool) {
+	n := b.node
+	if n == nil {
+		return
+	}
 	tb := &fs.nodes
 	tb.mu.Lock()
-	if gone {
-		if n.parent == dir && n.name == name {
-			n.name = ""
-		}
-		if n.name == "" || !n.tree.lent {
-			tb.slots.pin(n)
-		}
+	if gone && n.parent == dir && n.name == name {
+		n.name = ""
+	}
+	if gone && n.name == "" && b.keep {
+		tb.slots.pin(n)
 	}
 	tb.mu.Unlock()
 	fs.leave(n)
@@ -149,14 +163,12 @@ type place struct {
 
 // move renames, and updates the nodes concerned.
 func (fs *FS) move(t *Thread, from, to place, flags uint) unix.Errno {
-	var over *node
+	var over bound
 	if flags&unix.RENAME_EXCHANGE == 0 {
 		over = fs.bindDescriptor(t, to.dir, to.fd, to.name)
 	}
 	err := unix.Renameat2(from.fd, from.name, to.fd, to.name, flags)
-	if over != nil {
-		fs.unname(over, to.dir, to.name, err == nil)
-	}
+	fs.unname(over, to.dir, to.name, err == nil)
 	if err != nil {
 		return errnoOf(err)
 	}
@@ -176,7 +188,7 @@ func (fs *FS) moved(t *Thread, at place) {
 	tb.mu.Lock()
 	var fds []int
 	n := tb.byKey[key{ino: t.stx.Ino, tree: at.dir.tree.id, dev: devOf(&t.stx)}]
-	if n != nil && n != at.dir && n.id != rootID {
+	if n != nil && n != at.dir && n.id != rootID && n.is(&t.stx) {
 		fds = tb.renamed(n, at.dir, at.name)
 	}
 	tb.mu.Unlock()

@@ -138,18 +138,7 @@ func (fs *FS) checkName(t *Thread, n *node) (*node, unix.Errno) {
 	parent.refs++
 	tb.mu.Unlock()
 	defer tb.put(parent)
-	pfd, errno := fs.fd(t, parent)
-	if errno != 0 {
-		return nil, errno
-	}
-	defer fs.done(parent)
-	if errno := statName(pfd, name, &t.stx); errno != 0 {
-		return nil, errno
-	}
-	if !n.is(&t.stx) {
-		return nil, unix.ESTALE
-	}
-	return parent, 0
+	return parent, fs.statBelow(t, n, parent, name)
 }
 
 // openPath returns an open file's path in the share, as the kernel knows it: of

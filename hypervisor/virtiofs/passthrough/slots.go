@@ -62,10 +62,23 @@ func (s *slots) done(n *node) int {
 		return -1
 	}
 	s.append(n.slot)
-	switch {
-	case s.idle <= s.limit:
+	if s.idle <= s.limit {
 		return -1
-	case s.kept.head >= 0:
+	}
+	return s.removeOldest()
+}
+
+// trim removes what is idle beyond the limit.
+func (s *slots) trim(fds []int) []int {
+	for s.idle > s.limit {
+		fds = append(fds, s.removeOldest())
+	}
+	return fds
+}
+
+// removeOldest removes the idle slot that is the first to go.
+func (s *slots) removeOldest() int {
+	if s.kept.head >= 0 {
 		return s.remove(s.all[s.kept.head].node)
 	}
 	return s.remove(s.all[s.lent.head].node)

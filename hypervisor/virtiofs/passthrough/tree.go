@@ -27,13 +27,17 @@ type Policy struct {
 // forever is long enough for what only the guest changes.
 const forever = 24 * time.Hour
 
-// Policies, by Kata's virtio_fs_cache, and Exclusive for a tree that only its
-// guest changes.
+// Policies, by Kata's virtio_fs_cache; Rootfs for a tree that mostly its guest
+// changes, and Exclusive for one that only its guest does. With Keep a change by
+// the host is found when the attributes are asked for again: the guest's kernel
+// drops a file's pages if its time of modification or its size is another
+// (CAP_AUTO_INVAL_DATA), and a directory's entries likewise.
 var (
 	Never     = Policy{Direct: true}
 	Metadata  = Policy{Entries: time.Second, Attributes: time.Second, Direct: true}
 	Auto      = Policy{Entries: time.Second, Attributes: time.Second}
 	Always    = Policy{Entries: forever, Attributes: forever, Keep: true}
+	Rootfs    = Policy{Entries: time.Second, Attributes: time.Second, Absent: time.Second, Keep: true, Quiet: true}
 	Exclusive = Policy{Entries: forever, Attributes: forever, Absent: forever, Keep: true, Quiet: true}
 )
 

@@ -140,8 +140,8 @@ func startOwn(ctx context.Context, opts ShareOptions, sp *space) (_ backend, con
 }
 
 // policyOf returns the cache policy of each mount of a share: that of
-// virtio_fs_cache, except for root file systems, which only their containers
-// change.
+// virtio_fs_cache, except for root file systems, which mostly their containers
+// change: the host does by an engine's cp (docs/adr/0021).
 func policyOf(cache string) func(string) passthrough.Policy {
 	base := passthrough.Auto
 	switch cache {
@@ -156,10 +156,12 @@ func policyOf(cache string) func(string) passthrough.Policy {
 		switch {
 		case where == "":
 			return passthrough.Auto // the host adds and removes containers
-		case cache != "never" && isRootfs(where):
+		case !isRootfs(where) || cache == "never":
+			return base
+		case cache == "always":
 			return passthrough.Exclusive
 		}
-		return base
+		return passthrough.Rootfs
 	}
 }
 

@@ -38,6 +38,12 @@ func (s *space) bind(ctx context.Context, source, point, target string, b guests
 	}, tree.Close); err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
+	if canSetAttributes() {
+		return nil
+	}
+	if err := s.remountBelow(ctx, target, b); err != nil {
+		return fmt.Errorf("bind %s: %w", source, err)
+	}
 	return nil
 }
 
@@ -98,10 +104,11 @@ func setAttributes(tree *os.File, b guestspec.Bind) error {
 	if b.Recursive {
 		all |= unix.AT_RECURSIVE
 	}
-	confined := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
-	err := unix.MountSetattr(int(tree.Fd()), "", all, &confined)
-	if err != nil && !errors.Is(err, unix.ENOSYS) { // Linux 5.12
-		return fmt.Errorf("forbid devices: %w", err)
+	if canSetAttributes() { // otherwise bind does it when it is reachable
+		confined := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
+		if err := unix.MountSetattr(int(tree.Fd()), "", all, &confined); err != nil {
+			return fmt.Errorf("forbid devices: %w", err)
+		}
 	}
 	if err := setReadOnly(tree, b); err != nil {
 		return fmt.Errorf("make read-only: %w", err)
@@ -122,7 +129,7 @@ func setAttributes(tree *os.File, b guestspec.Bind) error {
 }
 
 // setReadOnly makes a detached mount read-only if b requests it, and those
-// below it if b requests that. On a kernel that cannot do so, place does.
+// below it if b requests that. On a kernel that cannot do so, bind does.
 func setReadOnly(tree *os.File, b guestspec.Bind) error {
 	flags := uint(unix.AT_EMPTY_PATH)
 	switch {
@@ -183,12 +190,6 @@ func place(tree *os.File, target string, b guestspec.Bind) error {
 	if err := unix.Mount("", target, "", unix.MS_REC|propagation, ""); err != nil {
 		return fmt.Errorf("set propagation: %w", err)
 	}
-	if !b.ReadOnly || canSetAttributes() {
-		return nil
-	}
-	if err := remountReadOnly(target); err != nil {
-		return fmt.Errorf("make read-only: %w", err)
-	}
 	return nil
 }
 
@@ -207,20 +208,44 @@ func makeMountPoint(target string, isDir bool) error {
 	return f.Close()
 }
 
-// remountReadOnly makes the mount at target read-only on kernels before 5.12,
-// where setReadOnly could not: the guest can write to it for a moment. It keeps the flags that the source's mount has: a
-// remount that would clear a locked one is refused (mount_namespaces(7)).
-func remountReadOnly(target string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(target, &st); err != nil {
-		return err
+// remountBelow gives the mounts at and below target the attributes that
+// setAttributes cannot set on kernels before 5.12: the guest can do without them
+// for a moment.
+func (s *space) remountBelow(ctx context.Context, target string, b guestspec.Bind) error {
+	mounts, err := s.mounts(target)
+	if err != nil {
+		return fmt.Errorf("find mounts below %s: %w", target, err)
 	}
-	if st.Flags&unix.ST_RDONLY != 0 {
+	return s.do(ctx, func() error {
+		for _, m := range mounts {
+			flags := flagsOf(m.Options) | unix.MS_NODEV | unix.MS_NOSUID
+			if m.Mountpoint == target && b.ReadOnly {
+				flags |= unix.MS_RDONLY
+			}
+			if err := unix.Mount("", m.Mountpoint, "", flags|unix.MS_BIND|unix.MS_REMOUNT, ""); err != nil {
+				return fmt.Errorf("forbid devices, or writing, in %s: %w", m.Mountpoint, err)
+			}
+		}
 		return nil
+	})
+}
+
+// flagsOf returns the flags that a remount must repeat: one that would clear a
+// locked one is refused (mount_namespaces(7)). options are mountinfo's.
+func flagsOf(options string) (flags uintptr) {
+	for option := range strings.SplitSeq(options, ",") {
+		switch option {
+		case "ro":
+			flags |= unix.MS_RDONLY
+		case "nosuid":
+			flags |= unix.MS_NOSUID
+		case "nodev":
+			flags |= unix.MS_NODEV
+		case "noexec":
+			flags |= unix.MS_NOEXEC
+		}
 	}
-	const kept = unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC
-	flags := uintptr(st.Flags&kept) | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
-	return unix.Mount("", target, "", flags, "")
+	return flags
 }
 
 // hasWritableBelow reports whether a read-only bind has other mounts below it

@@ -241,3 +241,35 @@ func TestDeviceNodes(t *testing.T) {
 		t.Error("a device of the host's can be opened through the share")
 	}
 }
+
+// Without mount_setattr (Linux before 5.12) mounts get their attributes when
+// they are in the share, those below a recursive bind too.
+func TestAttributesOnAnOldKernel(t *testing.T) {
+	able := canSetAttributes
+	canSetAttributes = func() bool { return false }
+	defer func() { canSetAttributes = able }()
+	s := newOwnShare(t)
+	source := sharedTree(t)
+	if err := unix.Mount("", filepath.Join(source, "below"), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOEXEC, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{
+		{Index: 0, Source: source, Recursive: true, Slave: true},
+		{Index: 1, Source: source, Recursive: true, ReadOnly: true},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const confined = unix.ST_NODEV | unix.ST_NOSUID
+	for name, want := range map[string]int64{
+		"rootfs": confined, "mounts/0": confined, "mounts/0/below": confined | unix.ST_NOEXEC,
+		"mounts/1": confined | unix.ST_RDONLY, "mounts/1/below": confined | unix.ST_NOEXEC,
+	} {
+		var st unix.Statfs_t
+		if err := unix.Statfs(inShare(s, "c1/"+name), &st); err != nil {
+			t.Fatal(err)
+		}
+		if got := st.Flags & (confined | unix.ST_NOEXEC | unix.ST_RDONLY); got != want {
+			t.Errorf("%s: flags %#x, want %#x", name, got, want)
+		}
+	}
+}

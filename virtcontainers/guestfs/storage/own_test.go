@@ -144,20 +144,25 @@ func TestPolicies(t *testing.T) {
 	for _, test := range []struct {
 		cache, where string
 		keep, direct bool
+		valid        time.Duration
 	}{
-		{"auto", "", false, false},
-		{"auto", "c1/rootfs", true, false},
-		{"auto", "c1/rootfs/mnt", false, false},
-		{"auto", "c1/mounts/0", false, false},
-		{"auto", "sandbox-mounts/rootfs", false, false},
-		{"always", "c1/mounts/0", true, false},
-		{"metadata", "c1/mounts/0", false, true},
-		{"metadata", "c1/rootfs", true, false},
-		{"never", "c1/rootfs", false, true},
+		{"auto", "", false, false, time.Second},
+		{"auto", "c1/rootfs", true, false, time.Second},
+		{"auto", "c1/rootfs/mnt", false, false, time.Second},
+		{"auto", "c1/mounts/0", false, false, time.Second},
+		{"auto", "sandbox-mounts/rootfs", false, false, time.Second},
+		{"always", "c1/mounts/0", true, false, 24 * time.Hour},
+		{"always", "c1/rootfs", true, false, 24 * time.Hour},
+		{"metadata", "c1/mounts/0", false, true, time.Second},
+		{"metadata", "c1/rootfs", true, false, time.Second},
+		{"never", "c1/rootfs", false, true, 0},
 	} {
 		p := policyOf(test.cache)(test.where)
 		if p.Keep != test.keep || p.Direct != test.direct {
 			t.Errorf("%s %q: keep %v, direct %v", test.cache, test.where, p.Keep, p.Direct)
+		}
+		if p.Entries != test.valid || p.Attributes != test.valid || p.Absent > test.valid {
+			t.Errorf("%s %q: valid for %v, %v, absent for %v; want %v", test.cache, test.where, p.Entries, p.Attributes, p.Absent, test.valid)
 		}
 	}
 }
