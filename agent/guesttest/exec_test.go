@@ -60,6 +60,9 @@ func TestGuestExecIsAsByStage(t *testing.T) {
 		"limits": func(p *specs.Process) {
 			p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 77, Hard: 2048}, {Type: "RLIMIT_NPROC", Soft: 500, Hard: 500}, {Type: "RLIMIT_CORE"}}
 		},
+		"processes": func(p *specs.Process) { // than the agent may have itself
+			p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NPROC", Soft: 100000, Hard: 100000}}
+		},
 	}
 	for container, change := range containers {
 		spec := shell("trap 'exit 7' TERM; while :; do sleep 1000 & wait $!; done")
@@ -78,6 +81,21 @@ func TestGuestExecIsAsByStage(t *testing.T) {
 			}
 		}
 		m.sameTerminal(t, id)
+	}
+}
+
+// A container with a user namespace that has as many processes as it may can be
+// looked into.
+func TestGuestExecAtTheLimitOfProcesses(t *testing.T) {
+	m := guestOnly(t)
+	spec := shell("exec sleep 1000")
+	inUserNamespace(spec)
+	m.start(t, "full", spec)
+	p := process("ulimit -u")
+	p.Capabilities = spec.Process.Capabilities
+	p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NPROC", Soft: 1, Hard: 1}}
+	if r := m.exec(t, "full", "one-more", p); r.out != "1\n" {
+		t.Errorf("the limit is %q, want 1; %s", r.out, r.errs)
 	}
 }
 
