@@ -59,6 +59,7 @@ func playCopy(ctx context.Context, s *stage) {
 	s.expect("ready", s.logged(ctx, name, "ready"), "true")
 	copies(ctx, s, name, s.t.TempDir())
 	s.expect("in: content", s.run(ctx, "exec", name, "sh", "-c", copied), `exit 0 "from the host\nleaf\n"`)
+	copiesOverSeen(ctx, s, name)
 	// A link in the container must lead to the container's files.
 	dir := s.t.TempDir()
 	target := s.file(dir, "host", "the host's\n")
@@ -67,6 +68,17 @@ func playCopy(ctx context.Context, s *stage) {
 	s.note("link: content", read(filepath.Join(dir, "got")))
 	s.run(ctx, "cp", s.file(dir, "evil", "evil\n"), name+":/link")
 	s.expect("link: the host's", read(target), "the host's\n")
+}
+
+// copiesOverSeen copies to names that the container has looked up before: one that
+// it has read, and one that was not there.
+func copiesOverSeen(ctx context.Context, s *stage, name string) {
+	s.run(ctx, "exec", name, "sh", "-c", "echo old >/made/read; cat /made/read; ls /tmp/go")
+	dir := s.t.TempDir()
+	s.expect("over a file", s.run(ctx, "cp", s.file(dir, "new", "another one\n"), name+":/made/read").code, "0")
+	s.expect("to an absent name", s.run(ctx, "cp", s.file(dir, "go", "go\n"), name+":/tmp/go").code, "0")
+	waits := "n=0; until grep -q another /made/read && test -f /tmp/go || test $n = 20; do sleep 0.5; n=$((n+1)); done; cat /made/read /tmp/go"
+	s.expect("seen in the container", s.run(ctx, "exec", name, "sh", "-c", waits), `exit 0 "another one\ngo\n"`)
 }
 
 func playCopyStopped(ctx context.Context, s *stage) {
