@@ -53,7 +53,7 @@ type Container struct {
 	standIn  atomic.Pointer[standin.Process]
 	guestPID uint32
 
-	// ended is closed, once, when the init has ended.
+	// ended is closed, once, by awaitExecs: no exec waits for its reader any more.
 	ended   chan struct{}
 	endOnce sync.Once
 

@@ -11,6 +11,7 @@ const execExitWait = 5 * time.Second
 
 // awaitExecs waits until the exits of the container's execs have been reported.
 func (c *Container) awaitExecs(ctx context.Context) {
+	c.endOnce.Do(func() { close(c.ended) })
 	deadline := time.After(execExitWait)
 	for _, p := range c.processes() {
 		if p == c.init || !p.willExit() {

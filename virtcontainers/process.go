@@ -51,6 +51,8 @@ type Process struct {
 	// written is how much output the process had written at its exit, as the guest
 	// says; zero if it does not.
 	written drained
+	// giveUpReader ends awaitReader; nil before that.
+	giveUpReader context.CancelFunc
 }
 
 // ErrDeleted is for all but the first of those who delete a process at once: it
@@ -232,6 +234,7 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	case signal == 0:
 		return nil // a probe; a dead guest is noticed elsewhere
 	}
+	p.signaled()
 	if p.expectEnd(signal) {
 		// The end is enforced whatever the guest answers, and it ends the call.
 		var cancel context.CancelFunc

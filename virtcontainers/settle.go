@@ -37,12 +37,11 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	}
 	p.awaitGate(ctx)
 	if p.execID == "" {
-		p.container.setEnded()
 		p.container.awaitExecs(ctx)
 		p.container.settleExecs(ctx, (*Process).wasStarted)
 	}
 	p.setWritten(written)
-	if exit.Status < signaled {
+	if exit.Status < bySignal {
 		p.awaitReader(ctx, written)
 	}
 	p.io.Drain(ctx, written.stdout, written.stderr)
@@ -53,33 +52,42 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	p.io.CloseStdin() // it has no reader any more
 }
 
-// setEnded has the container's execs end, whether or not their output is read.
-func (c *Container) setEnded() { c.endOnce.Do(func() { close(c.ended) }) }
-
-// signaled is the lowest status of a process that a signal has ended.
-const signaled = 128
+// bySignal is the lowest status of a process that a signal has ended.
+const bySignal = 128
 
 // awaitReader waits until the engine has taken all that a process wrote before it
 // ended by itself. The guest holds more of it than the pipe that a process of runc's
-// has: that process would still run, blocked by its reader, and end only by a signal
-// or with its container. A guest that promises more than it sends gains nothing: it
+// has: that process would still run, blocked by its reader, and end by a signal or
+// with its container. So any signal ends the wait. A guest that promises more than it sends gains nothing: it
 // might as well not report the exit.
 func (p *Process) awaitReader(ctx context.Context, n drained) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := p.container.ended
-	if p.execID == "" {
-		ended = nil // the end is this one
+	if p.execID != "" {
+		go func() {
+			defer cancel()
+			select {
+			case <-p.container.ended:
+			case <-ctx.Done():
+			}
+		}()
 	}
-	go func() {
-		defer cancel()
-		select {
-		case <-p.doomed:
-		case <-ended:
-		case <-ctx.Done():
-		}
-	}()
+	p.mu.Lock()
+	p.giveUpReader = cancel
+	if p.killed {
+		cancel()
+	}
+	p.mu.Unlock()
 	p.io.Await(ctx, n.stdout, n.stderr)
+}
+
+// signaled ends awaitReader.
+func (p *Process) signaled() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.giveUpReader != nil {
+		p.giveUpReader()
+	}
 }
 
 func (p *Process) setWritten(n drained) {

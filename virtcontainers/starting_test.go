@@ -86,7 +86,7 @@ func (i pausedIO) Await(ctx context.Context, _, _ uint64) {
 }
 
 // A process that ends by itself has its exit reported when its output was read, or
-// when it is killed or its container ends: as with runc, where it would still write.
+// when it gets a signal or its container ends: as with runc, where it would still write.
 func TestExitWaitsForTheReader(t *testing.T) {
 	for name, test := range map[string]struct {
 		end    func(p *pod, e *virtcontainers.Process, output pausedIO)
@@ -97,7 +97,10 @@ func TestExitWaitsForTheReader(t *testing.T) {
 		"killed": {func(p *pod, e *virtcontainers.Process, _ pausedIO) {
 			_ = e.Kill(p.t.Context(), uint32(unix.SIGKILL), false)
 		}, 3, true},
-		"alone":  {func(p *pod, _ *virtcontainers.Process, _ pausedIO) { p.exits(sandboxID, "", 0) }, 3, true},
+		"alone": {func(p *pod, _ *virtcontainers.Process, _ pausedIO) { p.exits(sandboxID, "", 0) }, 3, true},
+		"asked": {func(p *pod, e *virtcontainers.Process, _ pausedIO) {
+			_ = e.Kill(p.t.Context(), uint32(unix.SIGTERM), false)
+		}, 3, true},
 		"signal": {func(*pod, *virtcontainers.Process, pausedIO) {}, 143, false},
 	} {
 		t.Run(name, func(t *testing.T) {
