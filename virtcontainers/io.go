@@ -48,7 +48,8 @@ type IO interface {
 	// Drain waits until that many bytes of output were passed on to the engine,
 	// the stream has ended, or the engine no longer reads.
 	Drain(ctx context.Context, stdout, stderr uint64)
-	// Await is Drain for an engine that may read again, within ctx.
+	// Await is Drain for an engine that may read again, within ctx. It does not
+	// wait for a guest that sends nothing, or more than it can have had.
 	Await(ctx context.Context, stdout, stderr uint64)
 	// CloseStdin passes on what the engine wrote so far, then the end of
 	// file; if it is parked, after Rebind. It does not block.

@@ -41,10 +41,9 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 		p.container.settleExecs(ctx, (*Process).wasStarted)
 	}
 	p.setWritten(written)
-	if exit.Status < bySignal {
-		p.awaitReader(ctx, written)
+	if exit.Status >= bySignal || !p.awaitReader(ctx, written) {
+		p.io.Drain(ctx, written.stdout, written.stderr)
 	}
-	p.io.Drain(ctx, written.stdout, written.stderr)
 	if p.execID == "" {
 		p.container.bringBack(ctx)
 	}
@@ -58,9 +57,10 @@ const bySignal = 128
 // awaitReader waits until the engine has taken all that a process wrote before it
 // ended by itself. The guest holds more of it than the pipe that a process of runc's
 // has: that process would still run, blocked by its reader, and end by a signal or
-// with its container. So any signal ends the wait. A guest that promises more than it sends gains nothing: it
-// might as well not report the exit.
-func (p *Process) awaitReader(ctx context.Context, n drained) {
+// with its container. So any signal ends the wait: then it
+// reports false. It is for the reader, not for the guest, which may have promised too
+// much.
+func (p *Process) awaitReader(ctx context.Context, n drained) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if p.execID != "" {
@@ -79,6 +79,7 @@ func (p *Process) awaitReader(ctx context.Context, n drained) {
 	}
 	p.mu.Unlock()
 	p.io.Await(ctx, n.stdout, n.stderr)
+	return ctx.Err() == nil
 }
 
 // signaled ends awaitReader.

@@ -91,16 +91,43 @@ func TestAwaitWaitsForAReaderThatPaused(t *testing.T) {
 	}
 }
 
-// A process is not waited for beyond the caller's time.
-func TestAwaitEndsWithItsContext(t *testing.T) {
+// A reader that does not come back is waited for as long as the caller wants, and a
+// guest that promises more than it has is not.
+func TestAwaitIsForTheReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &IO{phase: phaseConnected, out: newOutput(false), err: newOutput(false)}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		start := time.Now()
-		i.Await(ctx, 1, 1)
-		if took := time.Since(start); took != time.Hour {
-			t.Errorf("Await took %v, want an hour", took)
+		took := func() time.Duration {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			start := time.Now()
+			i.Await(ctx, 1<<40, 0)
+			return time.Since(start)
+		}
+		if d := took(); d != stalled {
+			t.Errorf("a guest that sends nothing is waited for for %v, want %v", d, stalled)
+		}
+		i.out.setBlocked(true)
+		if d := took(); d != time.Hour {
+			t.Errorf("a reader that does not read is waited for for %v, want an hour", d)
+		}
+		i.out.setBlocked(false)
+		time.Sleep(stalled)
+		for _, piece := range []int{1, 1 << 20} {
+			ended := make(chan struct{})
+			go func() {
+				for {
+					select {
+					case <-ended:
+						return
+					case <-time.After(time.Second):
+						i.out.add(piece)
+					}
+				}
+			}()
+			if d := took(); d > drainLimit {
+				t.Errorf("endless output of %d bytes a second is waited for for %v", piece, d)
+			}
+			close(ended)
 		}
 	})
 }

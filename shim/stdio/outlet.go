@@ -21,7 +21,9 @@ type outlet struct {
 	breaks bool
 	// passed is told how many bytes more the engine's end has taken, or were dropped.
 	passed func(n int)
-	buf    []byte
+	// blocked is told when the engine's end takes nothing, and when it does again.
+	blocked func(is bool)
+	buf     []byte
 	// dropping is set when the engine's end is gone.
 	dropping bool
 }
@@ -64,7 +66,12 @@ func (t *outlet) writeSome(data []byte) (n int, err error) {
 				break
 			}
 		}
-		return !errors.Is(err, unix.EAGAIN)
+		full := errors.Is(err, unix.EAGAIN)
+		if full {
+			t.blocked(true)
+		}
+		return !full
 	})
+	t.blocked(false)
 	return max(n, 0), errors.Join(waitErr, err)
 }

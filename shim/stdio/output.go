@@ -25,6 +25,10 @@ type output struct {
 	breaks bool
 
 	mu sync.Mutex // guards what follows
+	// blocked is set while the engine does not read, and blockedAt is when it last
+	// was.
+	blocked   bool
+	blockedAt time.Time
 	// conns are the connections that it owns: the first is copied, the others
 	// wait for its end. Each rebind while the engine does not read adds one, up
 	// to mostConns.
@@ -109,7 +113,7 @@ func (o *output) closeConns() {
 // the process is to know it.
 func (o *output) run(fifo *os.File) {
 	defer o.end()
-	to := &outlet{fifo: fifo, breaks: o.breaks, passed: o.add, buf: make([]byte, firstBuffer)}
+	to := &outlet{fifo: fifo, breaks: o.breaks, passed: o.add, blocked: o.setBlocked, buf: make([]byte, firstBuffer)}
 	for conn := o.first(); conn != nil; conn = o.next() {
 		if broken := o.copy(to, conn); broken {
 			return // end closes the connection
@@ -163,6 +167,29 @@ func (o *output) next() guestStream {
 	return o.conns[0]
 }
 
+func (o *output) setBlocked(is bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if is || o.blocked {
+		o.blockedAt = time.Now()
+	}
+	o.blocked = is
+}
+
+// isHeldBack reports whether the engine does not read, or did not a moment ago.
+func (o *output) isHeldBack() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.blocked || time.Since(o.blockedAt) < stalled
+}
+
+// within returns n, but no more than a guest can have: it has passed on the rest.
+func (o *output) within(n uint64) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return min(n, o.passed+mostHeld)
+}
+
 func (o *output) add(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -185,8 +212,11 @@ func (o *output) notify() {
 }
 
 // await waits until n bytes were passed on, until the stream or ctx has ended, or
-// until nothing has moved for what stall makes of stalled.
-func (o *output) await(ctx context.Context, n uint64, stall func(time.Duration) <-chan time.Time) {
+// until nothing has moved for a while, or drainLimit is over: a guest may promise
+// more than it sends. patient does not end while it is the engine that does not read,
+// or not fast.
+func (o *output) await(ctx context.Context, n uint64, patient bool) {
+	limit := time.After(drainLimit)
 	for {
 		o.mu.Lock()
 		enough, changed := o.ended || o.passed >= n, o.changed
@@ -196,8 +226,15 @@ func (o *output) await(ctx context.Context, n uint64, stall func(time.Duration) 
 		}
 		select {
 		case <-changed:
-		case <-stall(stalled):
-			return
+		case <-time.After(stalled):
+			if !patient || !o.isHeldBack() {
+				return
+			}
+		case <-limit:
+			if !patient || !o.isHeldBack() {
+				return
+			}
+			limit = time.After(stalled)
 		case <-ctx.Done():
 			return
 		}

@@ -162,7 +162,7 @@ func TestOutputEndsAfterPark(t *testing.T) {
 	i := newIO(t, e.paths)
 	g := connect(t, i)
 	g.stderr.Close()
-	i.err.await(t.Context(), 1, time.After) // ends with the stream
+	i.err.await(t.Context(), 1, false) // ends with the stream
 	park(t, i, 0, true)
 	g.stdout.Close()
 	isOpen(t, "stdout", stdout)
@@ -192,7 +192,7 @@ func TestOutputBreaksAfterPark(t *testing.T) {
 	g := connect(t, i)
 	stdout.Close()
 	put(t, g.stdout, "x")
-	i.out.await(t.Context(), 1, time.After)
+	i.out.await(t.Context(), 1, false)
 	park(t, i, 0, true)
 	g = rebind(t, i, g)
 	_ = g.stdout.SetReadDeadline(time.Now().Add(patience))

@@ -39,6 +39,11 @@ const stalled = 2 * time.Second
 // exit of a process that was killed.
 const drainLimit = 30 * time.Second
 
+// mostHeld is more than a guest has of the output of a process that has ended: a
+// pipe of up to 1 MiB, and blocks and connections of less (docs/stdio.md). Await
+// waits for no more, whatever the guest promises.
+const mostHeld = 4 << 20
+
 // IO implements virtcontainers.IO.
 type IO struct {
 	paths Paths
@@ -181,27 +186,25 @@ func (i *IO) closeAfterOutput() {
 
 // Drain implements virtcontainers.IO.
 func (i *IO) Drain(ctx context.Context, stdout, stderr uint64) {
-	ctx, cancel := context.WithTimeout(ctx, drainLimit)
-	defer cancel()
-	i.await(ctx, stdout, stderr, time.After)
+	i.await(ctx, stdout, stderr, false)
 }
 
 // Await implements virtcontainers.IO.
 func (i *IO) Await(ctx context.Context, stdout, stderr uint64) {
-	i.await(ctx, stdout, stderr, func(time.Duration) <-chan time.Time { return nil })
+	i.await(ctx, i.out.within(stdout), i.err.within(stderr), true)
 }
 
-// await waits until that many bytes were passed on, or until nothing has moved for
-// what stall makes of stalled.
-func (i *IO) await(ctx context.Context, stdout, stderr uint64, stall func(time.Duration) <-chan time.Time) {
+func (i *IO) await(ctx context.Context, stdout, stderr uint64, patient bool) {
 	i.mu.Lock()
 	phase := i.phase
 	i.mu.Unlock()
 	if phase < phaseConnected || phase == phaseClosed {
 		return
 	}
-	i.out.await(ctx, stdout, stall)
-	i.err.await(ctx, stderr, stall)
+	var both sync.WaitGroup
+	both.Go(func() { i.out.await(ctx, stdout, patient) })
+	both.Go(func() { i.err.await(ctx, stderr, patient) })
+	both.Wait()
 }
 
 // HoldStdin implements virtcontainers.IO. iSulad's and kata-runtime's ends cannot
