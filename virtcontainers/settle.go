@@ -57,9 +57,8 @@ const bySignal = 128
 // awaitReader waits until the engine has taken all that a process wrote before it
 // ended by itself. The guest holds more of it than the pipe that a process of runc's
 // has: that process would still run, blocked by its reader, and end by a signal or
-// with its container. So any signal ends the wait: then it
-// reports false. It is for the reader, not for the guest, which may have promised too
-// much.
+// with its container. So both end the wait, and awaitReader reports false. It waits for
+// the reader only, not for a guest that promised too much.
 func (p *Process) awaitReader(ctx context.Context, n drained) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

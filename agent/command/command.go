@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Children is told of the children that are waited for by who started them, so that
-// PID 1's reaper leaves them alone.
+// Children is told of the children that the agent waits for itself, so that PID 1's
+// reaper leaves them alone.
 type Children interface {
 	// Begin is called before a child is started, end after, with its PID or 0.
 	Begin() (end func(pid int))

@@ -44,8 +44,8 @@ type Server struct {
 }
 
 // closeWait is how long Close waits for the front end's connection to end, and
-// then for requests that are being served. Requests that take longer wait for a hung file system, and the pod's teardown
-// has already waited for the guest.
+// then for requests that are being served. Requests that take longer wait for a hung
+// file system, and the pod's teardown has already waited for the guest.
 const closeWait = 10 * time.Second
 
 // Start starts to serve. It fails if the host's kernel cannot confine threads.

@@ -43,7 +43,7 @@ const (
 )
 
 // Serve is the daemon: it answers the task API until Shutdown or SIGTERM, and
-// leaves nothing behind, loggers neither.
+// leaves nothing behind, not even a logger.
 func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) error {
 	listener, err := inheritSocket()
 	if err != nil {

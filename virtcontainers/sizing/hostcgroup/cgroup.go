@@ -264,9 +264,9 @@ func (c *Cgroup) Release() error {
 	return errors.Join(errs...)
 }
 
-// Evacuate does the same in another process than the pod's, to where this process
-// is: dirs is Dirs' result. It is no error if some do not exist. root is as in
-// Options.
+// Evacuate is Release for a pod whose shim is dead: what is left in its cgroups goes
+// to those of this process. dirs is Dirs' result; it is no error if some do not exist.
+// root is as in Options.
 func Evacuate(root string, dirs []string) error {
 	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !populated(dir) })
 	if len(dirs) == 0 {
