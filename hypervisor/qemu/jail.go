@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -33,7 +34,7 @@ var libraryDirs = []string{
 	"/etc/ld.so.cache", "/etc/alternatives", "/nix/store", "/gnu/store",
 }
 
-// dataDirs are the directories below QEMU's prefix for its firmware, option
+// dataDirs are the directories below a prefix for QEMU's firmware, option
 // ROMs and remaining libraries: Debian's, Fedora's, SUSE's, Kata Containers'.
 var dataDirs = []string{
 	"lib", "lib64", "share/qemu", "share/kata-qemu", "share/qemu-kvm", "share/qemu-firmware", "share/seabios", "share/seavgabios", "share/sgabios",
@@ -108,17 +109,24 @@ func program(path string) (string, error) {
 // shown returns the host's paths that a QEMU needs to start.
 func shown(executable string) []string {
 	paths := libraryDirs[:len(libraryDirs):len(libraryDirs)]
-	prefix := filepath.Dir(filepath.Dir(executable))
-	for _, dir := range dataDirs {
-		path := filepath.Join(prefix, dir)
-		if !covered(libraryDirs, path) {
-			paths = append(paths, path)
+	for _, prefix := range prefixes(executable) {
+		for _, dir := range dataDirs {
+			if path := filepath.Join(prefix, dir); !covered(paths, path) {
+				paths = append(paths, path)
+			}
 		}
 	}
 	if !covered(paths, executable) {
 		paths = append(paths, executable)
 	}
 	return paths
+}
+
+// prefixes returns where a QEMU may look for its data: beside its executable, or
+// where it was meant to be installed, if it was built without --enable-relocatable,
+// as Debian's is.
+func prefixes(executable string) []string {
+	return slices.Compact([]string{filepath.Dir(filepath.Dir(executable)), "/usr"})
 }
 
 func covered(dirs []string, path string) bool {

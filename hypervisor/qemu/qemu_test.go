@@ -218,6 +218,31 @@ func TestLaunchFails(t *testing.T) {
 	}
 }
 
+// A distribution's QEMU that was copied elsewhere finds its firmware, where it is
+// installed if it was built to look only there.
+func TestLaunchCopiedProgram(t *testing.T) {
+	for name, path := range map[string]string{"installed": qemuPath(t), "later": "../../build/qemu/usr/bin/qemu-system-x86_64"} {
+		t.Run(name, func(t *testing.T) {
+			program, err := os.ReadFile(path)
+			if err != nil {
+				t.Skip(err) // make qemu
+			}
+			dir := filepath.Join(t.TempDir(), "bin")
+			spec := testSpec(t, testKernel(t, "", idle))
+			spec.Path = filepath.Join(dir, "qemu")
+			if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(spec.Path, program, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			bare := exec.Command(spec.Path, "-nodefaults", "-machine", "q35", "-display", "none", "-monitor", "stdio", "-S")
+			bare.Stdin = strings.NewReader("quit\n")
+			if out, err := bare.CombinedOutput(); err != nil {
+				t.Skipf("this QEMU does not run elsewhere: %v: %s", err, out)
+			}
+			launch(t, spec)
+		})
+	}
+}
+
 // A QEMU that hangs before QMP answers is killed.
 func TestLaunchIsBounded(t *testing.T) {
 	hang := filepath.Join(t.TempDir(), "qemu")
