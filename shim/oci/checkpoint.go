@@ -49,8 +49,13 @@ func (r *Runtime) Checkpoint(ctx context.Context, id, dir string, leaveRunning b
 		return fmt.Errorf("encode options of the checkpoint: %w", err)
 	}
 	err = r.within(ctx, checkpointTimeout, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
-		_, err := shim.Checkpoint(ctx, &task.CheckpointTaskRequest{ID: id, Path: fresh, Options: options})
-		return err
+		if _, err := shim.Checkpoint(ctx, &task.CheckpointTaskRequest{ID: id, Path: fresh, Options: options}); err != nil {
+			return err
+		}
+		if !leaveRunning {
+			awaitEnd(ctx, shim, id)
+		}
+		return nil
 	})
 	if err != nil {
 		_ = os.Remove(fresh) // it may be missing, and has a file if the container was lost after it was saved
@@ -60,6 +65,14 @@ func (r *Runtime) Checkpoint(ctx context.Context, id, dir string, leaveRunning b
 		return fmt.Errorf("container %s is saved in %s: put it into %s: %w", id, fresh, dir, err)
 	}
 	return nil
+}
+
+// awaitEnd waits for the end of a container that was saved: as with runc, it has
+// stopped when the call returns. If it takes too long, a later call finds out.
+func awaitEnd(ctx context.Context, shim *client.Shim, id string) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, _ = shim.Wait(ctx, &task.WaitRequest{ID: id}) // fails if the shim has ended too
 }
 
 // sweepFresh removes what calls that were killed have left in dir: empty directories

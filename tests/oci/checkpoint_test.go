@@ -31,11 +31,11 @@ func TestCheckpoint(t *testing.T) {
 	r.want(1, "one pass", "checkpoint", "--pre-dump", "c1")
 	second := image + "-2"
 	r.want(0, "", "checkpoint", "--image-path", second, "c1")
+	if s := r.state("c1"); s.Status != "stopped" {
+		t.Errorf("the saved container is %s when the call has returned", s.Status)
+	}
 	if code := reap(t, first.pid); code != 137 {
 		t.Errorf("the saved container ended with %d, want 137", code)
-	}
-	if s := r.state("c1"); s.Status != "stopped" {
-		t.Errorf("the saved container is %s", s.Status)
 	}
 	r.want(1, "it was saved, and ended", "checkpoint", "--image-path", image, "c1") // leaves the former one
 	for _, dir := range []string{image, second} {
