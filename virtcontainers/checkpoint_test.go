@@ -55,7 +55,10 @@ func TestCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := checkpoint.Record{
-		Machine:   checkpoint.Machine{VMM: fake.Version, Description: description, Layout: layout},
+		Machine: checkpoint.Machine{
+			VMM: fake.Version, Description: description, Layout: layout,
+			MaxVCPUs: s.vm.Spec.MaxVCPUs, MaxMemoryMiB: s.vm.Spec.MaxMemoryMiB,
+		},
 		Container: checkpoint.Container{ID: sandboxID, ShareID: sandboxID, PID: 7, Mounts: map[string]string{"/": s.record().Container.Mounts["/"]}},
 	}
 	if diff := cmp.Diff(record, s.record(), cmpopts.IgnoreFields(checkpoint.Record{}, "Created")); diff != "" {

@@ -22,6 +22,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
 // Restoration is a checkpoint from which a sandbox starts, in place of booting. Its
@@ -96,6 +97,16 @@ func (r *Restoration) of(id string) *Restoration {
 		return nil
 	}
 	return r
+}
+
+// most returns how large the saved machine could become; nil if that is not known. It
+// may be called for nil.
+func (r *Restoration) most() *sizing.Most {
+	if r == nil || r.from.Record.Machine.MaxVCPUs == 0 {
+		return nil
+	}
+	m := r.from.Record.Machine
+	return &sizing.Most{VCPUs: m.MaxVCPUs, MemoryMiB: m.MaxMemoryMiB}
 }
 
 // restoring returns the steps of a boot in the order in which a sandbox continues

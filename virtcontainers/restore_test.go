@@ -123,6 +123,33 @@ func TestRestore(t *testing.T) {
 	next.restored(next.restoration("third")).checkGoesOn()
 }
 
+// How large a machine can become follows from its host, unless the configuration
+// says it. One that continues on another host keeps that of the first.
+func TestRestoreOnAnotherHost(t *testing.T) {
+	for name, factor := range map[string]uint32{"larger": 2, "smaller": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := saverOn(t, newHost(t), newNetwork(), func(o *virtcontainers.Options) {
+				h := &o.Config.Hypervisor
+				h.MaxVCPUs, h.MaxMemoryMiB, h.MemorySlots = 3, 3072, 10
+			})
+			s.says("before ")
+			s.saveAndEnd()
+			r := s.restoration("next")
+			h := &r.config.Hypervisor
+			h.MaxVCPUs, h.MaxMemoryMiB, h.MemorySlots = 2*factor, 2048*uint64(factor), 10
+			next := s.restored(r)
+			if spec := next.vm.Spec; spec.MaxVCPUs != 3 || spec.MaxMemoryMiB != 3072 {
+				t.Errorf("the machine can become %d vCPUs and %d MiB large, want 3 and 3072", spec.MaxVCPUs, spec.MaxMemoryMiB)
+			}
+			next.says("again ")
+			next.saveAndEnd()
+			third := next.restoration("third")
+			third.config.Hypervisor.MemorySlots = 10
+			next.restored(third).checkGoesOn()
+		})
+	}
+}
+
 // Several containers continue from one, each from the same moment; also one of the
 // same name.
 func TestRestoreTwice(t *testing.T) {

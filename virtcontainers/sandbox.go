@@ -263,7 +263,7 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 func (s *Sandbox) sizingOptions() sizing.Options {
 	return sizing.Options{
 		SandboxID: s.ID, CgroupName: s.platform.Owner.Name(s.ID), Config: s.opts.Config, Accel: s.platform.Accel, Hints: s.opts.Size,
-		CgroupsPath: s.opts.CgroupsPath, ShimCgroup: s.opts.ShimCgroup, CgroupRoot: s.platform.CgroupRoot,
+		Most: s.opts.Restore.most(), CgroupsPath: s.opts.CgroupsPath, ShimCgroup: s.opts.ShimCgroup, CgroupRoot: s.platform.CgroupRoot,
 		WhileAlive: s.whileAlive, Ending: func() bool { return s.isStopping() || s.gone() },
 		EnterAwake: s.calls.enterAwake,
 	}

@@ -232,8 +232,8 @@ func (c *Container) checkAlone() error {
 // describeMachine describes the machine as it is now, or as a machine that awaits
 // another's state must be.
 func (s *Sandbox) describeMachine(ctx context.Context) (checkpoint.Machine, error) {
-	m := checkpoint.Machine{VMM: s.vm.Version()}
 	spec := s.spec()
+	m := checkpoint.Machine{VMM: s.vm.Version(), MaxVCPUs: spec.MaxVCPUs, MaxMemoryMiB: spec.MaxMemoryMiB}
 	if what := oddity(spec); what != "" {
 		return m, fmt.Errorf("machines with %s cannot be saved: %w", what, errdefs.ErrFailedPrecondition)
 	}

@@ -27,8 +27,12 @@ type Machine struct {
 	// Description is that of the machine (hypervisor.Monitor's Describe).
 	Description []string `json:"description"`
 	// CPU describes the host's CPU, if the guest sees it; otherwise it is empty.
-	CPU    string            `json:"cpu,omitempty"`
-	Layout hypervisor.Layout `json:"layout"`
+	CPU string `json:"cpu,omitempty"`
+	// MaxVCPUs and MaxMemoryMiB are the machine's (hypervisor.Spec), which may be due to
+	// the host on which it was saved. Checkpoints of earlier versions have 0.
+	MaxVCPUs     uint32            `json:"max_vcpus,omitempty"`
+	MaxMemoryMiB uint64            `json:"max_memory_mib,omitempty"`
+	Layout       hypervisor.Layout `json:"layout"`
 }
 
 // Container is what a container that continues from the saved one must have.

@@ -183,7 +183,7 @@ func (p *Pod) bound(guestMiB uint64) error {
 // virtio-mem some of that is for memory that may be plugged later.
 func (p *Pod) tablesMiB(guestMiB uint64) uint64 {
 	if p.opts.Config.Hypervisor.VirtioMem && !p.static() {
-		guestMiB = max(guestMiB, p.machine.MaxMemoryMiB)
+		guestMiB = max(guestMiB, p.most.MemoryMiB)
 	}
 	return guestMiB / 64
 }

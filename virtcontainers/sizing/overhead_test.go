@@ -37,7 +37,7 @@ func TestBoundLeavesRoomForTables(t *testing.T) {
 		c := new(config.Config)
 		c.Hypervisor.VirtioMem = test.virtio
 		p := &Pod{opts: Options{Config: c}}
-		p.machine.MaxMemoryMiB = 1 << 20
+		p.most.MemoryMiB = 1 << 20
 		if got := p.tablesMiB(256 << 10); got != test.want {
 			t.Errorf("virtio-mem %v: %d MiB, want %d", test.virtio, got, test.want)
 		}

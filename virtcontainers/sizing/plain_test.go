@@ -3,7 +3,11 @@ package sizing
 import (
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 func TestStartPlain(t *testing.T) {
@@ -55,5 +59,36 @@ func TestStartPlain(t *testing.T) {
 				t.Errorf("undone, it starts with %+v, want %+v", size, own)
 			}
 		})
+	}
+}
+
+// A machine that continues from a saved one can become as large as that could, and
+// does not become larger than this host and configuration allow.
+func TestContinuesWithMost(t *testing.T) {
+	c := new(config.Config)
+	c.Hypervisor.VCPUs, c.Hypervisor.MaxVCPUs, c.Hypervisor.MemoryMiB, c.Hypervisor.MaxMemoryMiB = 1, 4, 256, 1024
+	memory, quota, period := int64(8<<30), int64(1_600_000), uint64(100_000)
+	need, err := resource.OfContainer(&specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: &memory}, CPU: &specs.LinuxCPU{Quota: &quota, Period: &period},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ saved, want Most }{
+		{Most{VCPUs: 8, MemoryMiB: 512}, Most{VCPUs: 4, MemoryMiB: 512}},
+		{Most{VCPUs: 2, MemoryMiB: 4096}, Most{VCPUs: 2, MemoryMiB: 1024}},
+	} {
+		p, err := New(t.Context(), Options{SandboxID: "pod", Config: c, Most: &test.saved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spec hypervisor.Spec
+		p.Set(&spec)
+		if got := (Most{spec.MaxVCPUs, spec.MaxMemoryMiB}); got != test.saved {
+			t.Errorf("the machine can become %v, want %v", got, test.saved)
+		}
+		if got := p.machine.Size(need); (Most{got.VCPUs, got.MemoryMiB}) != test.want {
+			t.Errorf("it becomes %d vCPUs and %d MiB, want %v", got.VCPUs, got.MemoryMiB, test.want)
+		}
 	}
 }

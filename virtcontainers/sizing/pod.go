@@ -29,6 +29,12 @@ type Hints struct {
 	Limits *specs.LinuxResources
 }
 
+// Most is how large a machine can become, which it is told at its start.
+type Most struct {
+	VCPUs     uint32
+	MemoryMiB uint64
+}
+
 // Options describe the pod that is sized.
 type Options struct {
 	// SandboxID is also the id of the sandbox's own container.
@@ -38,6 +44,9 @@ type Options struct {
 	Config     *config.Config
 	Accel      hypervisor.Accel
 	Hints      Hints
+	// Most is set for a machine that continues from a saved one, which has it; nil for
+	// others.
+	Most *Most
 	// CgroupsPath is the cgroup that the engine chose for the sandbox's own
 	// container; the pod's is made beside it. Empty: the pod is in its overhead
 	// cgroup.
@@ -67,11 +76,12 @@ type Guest interface {
 // pod has booted, Admit, Update, Release and Watch may be called concurrently.
 type Pod struct {
 	opts Options
-	// initial is the machine's size at its start, machine how far it can grow,
-	// and hugePageMiB the size of the huge pages that its memory is made of; 0
-	// is none.
+	// initial is the machine's size at its start, machine how far it is to grow,
+	// most how far it could, and hugePageMiB the size of the huge pages that its
+	// memory is made of; 0 is none.
 	initial     resource.Size
 	machine     resource.Machine
+	most        Most
 	hugePageMiB uint64
 
 	// Set by the boot; not changed afterwards.

@@ -19,6 +19,11 @@ func (p *Pod) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.most = Most{VCPUs: machine.MaxVCPUs, MemoryMiB: machine.MaxMemoryMiB}
+	if saved := p.opts.Most; saved != nil {
+		p.most = *saved
+		machine.MaxVCPUs, machine.MaxMemoryMiB = min(machine.MaxVCPUs, saved.VCPUs), min(machine.MaxMemoryMiB, saved.MemoryMiB)
+	}
 	var needs []resource.Need
 	if p.static() {
 		pod, err := resource.OfAnnotations(p.opts.Hints.Annotations)
@@ -85,7 +90,7 @@ func (p *Pod) Set(spec *hypervisor.Spec) {
 		return
 	}
 	h := p.opts.Config.Hypervisor
-	spec.MaxVCPUs, spec.MaxMemoryMiB = h.MaxVCPUs, p.machine.MaxMemoryMiB
+	spec.MaxVCPUs, spec.MaxMemoryMiB = p.most.VCPUs, p.most.MemoryMiB
 	spec.MemoryModel, spec.MemorySlots = hypervisor.MemoryDIMM, h.MemorySlots
 	if h.VirtioMem {
 		spec.MemoryModel = hypervisor.MemoryVirtio

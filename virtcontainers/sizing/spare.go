@@ -52,6 +52,7 @@ func spareBound(cfg *config.Config, accel hypervisor.Accel) (hostcgroup.Bound, e
 	if p.machine, err = machineLimits(cfg.Hypervisor); err != nil {
 		return hostcgroup.Bound{}, err
 	}
+	p.most.MemoryMiB = p.machine.MaxMemoryMiB
 	own := p.machine.MemoryMiB
 	most := 2*own + p.tablesMiB(own) + p.overheadMiB() + helpersMiB
 	return hostcgroup.Bound{Memory: most << 20, Processes: maxThreads}, nil
