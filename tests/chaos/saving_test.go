@@ -23,14 +23,7 @@ const checkpointFile = "sandbox.katabox"
 // saving gives the pods a QEMU that can save them.
 func saving(t *testing.T, d *harness.Daemon) {
 	t.Helper()
-	qemu := d.Layout().SavingQEMU(t)
-	text := fmt.Sprintf("[hypervisor.qemu]\npath = %q\n", qemu)
-	if os.Getenv(harness.EnvAccel) == "kvm" && qemu != harness.DefaultQEMU {
-		// In its own root directory an unpacked QEMU does not find SeaBIOS, which
-		// only KVM's machines use.
-		text += "rootless = false\n"
-	}
-	dropIn(t, d, "60-saving", text)
+	dropIn(t, d, "60-saving", fmt.Sprintf("[hypervisor.qemu]\npath = %q\n", d.Layout().SavingQEMU(t)))
 }
 
 // single describes a container that can be saved: alone in its sandbox, and with

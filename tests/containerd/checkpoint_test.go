@@ -24,12 +24,7 @@ func saving(t *testing.T, extra string, run func(context.Context, *testing.T, *h
 	newestOwn(t, func(o *harness.Options) {
 		o.Kata.QEMU = o.Layout.SavingQEMU(t)
 		o.Kata.Virtiofsd = harness.OwnVirtiofs
-		if os.Getenv(harness.EnvAccel) == "kvm" && o.Kata.QEMU != harness.DefaultQEMU {
-			// In its own root directory an unpacked QEMU does not find SeaBIOS,
-			// which only KVM's machines use.
-			o.Kata.Extra = "rootless = false\n"
-		}
-		o.Kata.Extra += extra
+		o.Kata.Extra = extra
 	}, run)
 }
 

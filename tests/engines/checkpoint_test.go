@@ -2,7 +2,6 @@ package engines
 
 import (
 	"context"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,9 +77,6 @@ func savingStage(t *testing.T, start starter) *stage {
 	}
 	saving := kataConfig
 	saving.QEMU, saving.Virtiofsd = bed.layout.SavingQEMU(t), harness.OwnVirtiofs
-	if os.Getenv(harness.EnvAccel) == "kvm" && saving.QEMU != harness.DefaultQEMU {
-		saving.Extra = "rootless = false\n" + saving.Extra // so that QEMU finds its SeaBIOS
-	}
 	if err := saving.Write(bed.layout, kataConfigPath); err != nil {
 		t.Fatal(err)
 	}

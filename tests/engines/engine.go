@@ -43,6 +43,7 @@ const (
 	StartInput    Feature = "start -i"
 	TerminalSize  Feature = "terminal size" // set once the container runs
 	Privileged    Feature = "privileged processes"
+	Connect       Feature = "network connect"
 	WholeLogs     Feature = "whole logs" // of a container that writes and ends
 )
 

@@ -55,7 +55,7 @@ func (n *nerdctl) LogPath() string { return n.daemon.LogPath }
 // size before the start, when runc's shim ignores it, and its logger loses the
 // end of long output if it is slower than the container. Seen with runc.
 func (n *nerdctl) Lacks() []Feature {
-	return []Feature{Pods, HealthChecks, OOMReport, EmptyInput, StartInput, TerminalSize, WholeLogs}
+	return []Feature{Pods, HealthChecks, OOMReport, EmptyInput, StartInput, TerminalSize, WholeLogs, Connect}
 }
 
 // Command implements Engine.
