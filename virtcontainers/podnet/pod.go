@@ -231,8 +231,8 @@ func (p *Pod) Tell(ctx context.Context) error {
 		want = proto.CloneOf(p.links.State())
 	}
 	dns, err := readDNS(p.opts.Spec.ResolvConf)
-	if err != nil {
-		return err
+	if err != nil { // /dev/null, or gone by now: containers have it as it is
+		log.G(ctx).WithError(err).Warn("the guest's own resolver has no settings")
 	}
 	want.Hostname, want.Dns = p.opts.Hostname, dns
 	changes, err := p.client.SetNetwork(ctx, want)
