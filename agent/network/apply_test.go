@@ -435,3 +435,29 @@ func TestApplyWithoutPrefixRoute(t *testing.T) {
 		}
 	})
 }
+
+// A gateway that no network of the guest's covers is reached only with onlink.
+func TestApplyUncoveredGateway(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		g := newGuest(t, 1)
+		want := &api.SetNetworkRequest{
+			Interfaces: []*api.Interface{{PciPath: "01/00", Name: "eth0", Mac: []byte{2, 0, 0, 0, 0, 1}, Mtu: 1500, Addresses: []*api.Address{
+				{Prefix: "10.1.0.2/24", NoPrefixRoute: true}, {Prefix: "fd01::2/64", NoPrefixRoute: true},
+			}}},
+		}
+		for _, route := range []*api.Route{
+			{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.1.0.1"}, {Interface: "eth0", Destination: "::/0", Gateway: "fd01::1", Metric: 1024},
+		} {
+			want.Routes = []*api.Route{route}
+			if _, err := g.Apply(t.Context(), want); err == nil || !strings.Contains(err.Error(), "onlink") {
+				t.Errorf("%v: %v", route, err)
+			}
+			route.Onlink = true
+			for _, changes := range []bool{true, false} {
+				if got, err := g.Apply(t.Context(), want); err != nil || len(got) > 0 != changes {
+					t.Errorf("%v: %q, %v", route, got, err)
+				}
+			}
+		}
+	})
+}

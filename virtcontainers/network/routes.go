@@ -15,12 +15,21 @@ import (
 
 // routing collects the routes that the guest gets.
 type routing struct {
-	names  map[int]string      // the links with a NIC, by index
-	all    map[int]string      // every link
-	local  map[netip.Addr]bool // the guest's own addresses
+	names  map[int]string            // the links with a NIC, by index
+	all    map[int]string            // every link
+	local  map[netip.Addr]bool       // the guest's own addresses
+	nets   map[string][]netip.Prefix // the networks on each link, by its name
 	routes []*api.Route
 	spread []spread
 	notes  []string
+}
+
+// own adds an address of the guest's.
+func (r *routing) own(link string, prefix netip.Prefix, peer string, unrouted bool) {
+	r.local[prefix.Addr()] = true
+	if !unrouted {
+		r.nets[link] = append(r.nets[link], networkOf(prefix, peer))
+	}
 }
 
 // spread is a multipath route.
@@ -107,6 +116,7 @@ func (r *routing) source(route netlink.Route, to netip.Prefix) string {
 // the kernel uses the first, so they keep their order.
 func (r *routing) finish() []*api.Route {
 	r.addSpread()
+	r.markOnlink()
 	slices.SortStableFunc(r.routes, func(a, b *api.Route) int {
 		return cmp.Or(
 			cmp.Compare(rank(a), rank(b)),
@@ -145,6 +155,27 @@ func (r *routing) addSpread() {
 			r.over(one, hop{h.LinkIndex, addrOf(h.Gw, familyOf(one)), h.Flags})
 			taken[key{one.Destination, one.Metric}] = len(r.routes) > before
 		}
+	}
+}
+
+// markOnlink marks the routes whose gateway is in no network of their link. The
+// kernel checks that when a route is added, and keeps the route when the network
+// is removed (net/ipv4/fib_semantics.c, fib_check_nh_v4_gw; net/ipv6/route.c,
+// ip6_route_check_nh): the guest's would refuse it.
+func (r *routing) markOnlink() {
+	for _, route := range r.routes {
+		to, err := netip.ParsePrefix(route.Destination)
+		if err == nil && route.Gateway == "" && (to.Addr().Is6() || route.Scope >= unix.RT_SCOPE_LINK) {
+			r.nets[route.Interface] = append(r.nets[route.Interface], to)
+		}
+	}
+	for _, route := range r.routes {
+		gateway, err := netip.ParseAddr(route.Gateway)
+		if err != nil || gateway.Is6() && gateway.IsLinkLocalUnicast() {
+			continue
+		}
+		covers := func(n netip.Prefix) bool { return n.Contains(gateway) }
+		route.Onlink = route.Onlink || !slices.ContainsFunc(r.nets[route.Interface], covers)
 	}
 }
 

@@ -19,33 +19,34 @@ import (
 // pciPaths, by their indexes. notes say what was omitted, and why.
 func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, notes []string, err error) {
 	want = &api.SetNetworkRequest{LoWithoutIpv6: v.loWithoutIPv6}
-	local := make(map[netip.Addr]bool)
-	names := make(map[int]string)
+	r := routing{names: make(map[int]string), all: v.names, local: make(map[netip.Addr]bool), nets: make(map[string][]netip.Prefix)}
 	for _, l := range v.links {
 		path, given := pciPaths[l.index]
 		if !given {
 			continue
 		}
-		names[l.index] = l.name
+		r.names[l.index] = l.name
 		i := &api.Interface{
 			PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP, // at most maxMTU
 			WithoutIpv6: l.withoutIPv6,
 		}
 		for _, a := range l.addrs {
-			if prefix, peer := addressOf(a); isStation(prefix.Addr()) && !leftOut(a, prefix.Addr()) {
-				i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer, NoPrefixRoute: v.unrouted(l, a, prefix, peer)})
-				local[prefix.Addr()] = true
+			prefix, peer := addressOf(a)
+			if !isStation(prefix.Addr()) || leftOut(a, prefix.Addr()) {
+				continue
 			}
+			unrouted := v.unrouted(l, a, prefix, peer)
+			i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer, NoPrefixRoute: unrouted})
+			r.own(l.name, prefix, peer, unrouted)
 		}
 		want.Interfaces = append(want.Interfaces, i)
 	}
-	r := routing{names: names, all: v.names, local: local}
 	for _, route := range v.routes {
 		r.add(route)
 	}
 	want.Routes = r.finish()
 	notes = append(slices.Clone(v.notes), r.notes...)
-	want.Neighbours = v.neighbours(names)
+	want.Neighbours = v.neighbours(r.names)
 	for _, i := range want.GetInterfaces() {
 		if n := len(i.GetAddresses()); n > api.MaxAddresses {
 			return want, notes, tooMany(fmt.Sprintf("addresses on link %s", i.GetName()), n, api.MaxAddresses)
@@ -64,15 +65,18 @@ func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string
 	if !l.up || prefix.IsSingleIP() && peer == "" {
 		return false // the kernel makes no route
 	}
-	to := prefix.Masked()
-	if peer != "" {
-		if other, err := netip.ParseAddr(peer); err == nil {
-			to = netip.PrefixFrom(other, prefix.Bits()).Masked()
-		}
-	}
+	to := networkOf(prefix, peer)
 	return !slices.ContainsFunc(v.routes, func(r netlink.Route) bool {
 		return r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Dst != nil && prefixOf(r.Dst).Masked() == to
 	})
+}
+
+// networkOf returns the network to which the kernel makes a route for an address.
+func networkOf(prefix netip.Prefix, peer string) netip.Prefix {
+	if other, err := netip.ParseAddr(peer); err == nil {
+		return netip.PrefixFrom(other, prefix.Bits()).Masked()
+	}
+	return prefix.Masked()
 }
 
 // checkLimits refuses what the guest would refuse.

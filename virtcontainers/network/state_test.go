@@ -213,3 +213,31 @@ func TestStateWithoutPrefixRoute(t *testing.T) {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 }
+
+// A route stays when the one that its gateway was checked against has gone. The
+// guest's kernel would refuse it, and the pod would not start.
+func TestStateOfUncoveredGateways(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+	p.route(t, netlink.Route{LinkIndex: eth0, Scope: netlink.SCOPE_LINK}, "10.5.0.0/16", "")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "0.0.0.0/0", "10.1.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "10.6.0.0/16", "10.5.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "::/0", "fd01::1")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "fd06::/64", "fe80::1")
+	settle(t, p.ns)
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth0, Dst: network("10.1.0.0/24"), Scope: netlink.SCOPE_LINK}))
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth0, Dst: network("fd01::/64")}))
+	must(t, n.Plug(t.Context(), vm))
+	want := []*api.Route{
+		{Interface: "eth0", Destination: "10.5.0.0/16", Scope: unix.RT_SCOPE_LINK},
+		{Interface: "eth0", Destination: "10.6.0.0/16", Gateway: "10.5.0.1"},
+		{Interface: "eth0", Destination: "fd06::/64", Gateway: "fe80::1", Metric: 1024},
+		{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.1.0.1", Onlink: true},
+		{Interface: "eth0", Destination: "::/0", Gateway: "fd01::1", Metric: 1024, Onlink: true},
+	}
+	if diff := cmp.Diff(want, n.State().GetRoutes(), protocmp.Transform()); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+}
