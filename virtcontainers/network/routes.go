@@ -15,13 +15,32 @@ import (
 
 // routing collects the routes that the guest gets.
 type routing struct {
-	names  map[int]string            // the links with a NIC, by index
-	all    map[int]string            // every link
-	local  map[netip.Addr]bool       // the guest's own addresses
-	nets   map[string][]netip.Prefix // the networks on each link, by its name
+	names map[int]string            // the links with a NIC, by index
+	all   map[int]string            // every link
+	local map[netip.Addr]bool       // the guest's own addresses
+	nets  map[string][]netip.Prefix // the networks on each link, by its name
+	// made has the networks to which the kernel makes routes, by the index of the
+	// link.
+	made   map[int]map[netip.Prefix]bool
 	routes []*api.Route
 	spread []spread
 	notes  []string
+}
+
+func newRouting(links map[int]string) *routing {
+	return &routing{
+		names: make(map[int]string), all: links, local: make(map[netip.Addr]bool),
+		nets: make(map[string][]netip.Prefix), made: make(map[int]map[netip.Prefix]bool),
+	}
+}
+
+// madeFor notes the network of an address that a link has, also of one that the
+// guest does not get.
+func (r *routing) madeFor(link int, network netip.Prefix) {
+	if r.made[link] == nil {
+		r.made[link] = make(map[netip.Prefix]bool)
+	}
+	r.made[link][network] = true
 }
 
 // own adds an address of the guest's.
@@ -39,14 +58,16 @@ type spread struct {
 }
 
 // add adds a route of the main table. It silently skips what the guest's kernel
-// makes too: the kernel's own, and those of router advertisements, which reach
-// the guest. As given ones they would be in the way of the guest's, and be taken
+// makes too. As given ones they would be in the way of the guest's, and be taken
 // away when they expire here.
 func (r *routing) add(route netlink.Route) {
-	if route.Protocol == unix.RTPROT_KERNEL || route.Protocol == unix.RTPROT_RA || route.Dst == nil {
+	if route.Dst == nil {
 		return
 	}
 	to := prefixOf(route.Dst).Masked()
+	if r.madeByKernel(route, to) {
+		return
+	}
 	switch {
 	case route.Type != unix.RTN_UNICAST:
 		r.notef("route to %s: of type %s, which a guest does not get", to, typeName(route.Type))
@@ -71,6 +92,39 @@ func (r *routing) add(route netlink.Route) {
 		return
 	}
 	r.over(made, hop{route.LinkIndex, addrOf(route.Gw, route.Family), route.Flags})
+}
+
+// madeByKernel reports whether a route is one that the guest's kernel makes too:
+// to the network of an address, or from a router's advertisement, which reaches
+// the guest. Programs mark routes as the kernel's as well.
+func (r *routing) madeByKernel(route netlink.Route, to netip.Prefix) bool {
+	_, given := r.names[route.LinkIndex]
+	switch {
+	case route.Protocol == unix.RTPROT_RA:
+		return true
+	case route.Protocol != unix.RTPROT_KERNEL || hasGateway(route):
+		return false
+	case !given || route.Type != unix.RTN_UNICAST:
+		return true
+	default:
+		return route.Priority == kernelMetric(to) && (to.Addr().Is6() || r.made[route.LinkIndex][to])
+	}
+}
+
+// kernelMetric is the metric of the kernel's routes to networks of addresses,
+// unless the address has one (net/ipv4/fib_frontend.c, fib_add_ifaddr;
+// net/ipv6/addrconf.c, addrconf_prefix_route).
+func kernelMetric(to netip.Prefix) int {
+	if to.Addr().Is6() {
+		return 256 // IP6_RT_PRIO_ADDRCONF
+	}
+	return 0
+}
+
+func hasGateway(route netlink.Route) bool {
+	return route.Gw != nil || route.Via != nil || slices.ContainsFunc(route.MultiPath, func(h *netlink.NexthopInfo) bool {
+		return h.Gw != nil || h.Via != nil
+	})
 }
 
 // hop is a route's next hop.

@@ -19,7 +19,7 @@ import (
 // pciPaths, by their indexes. notes say what was omitted, and why.
 func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, notes []string, err error) {
 	want = &api.SetNetworkRequest{LoWithoutIpv6: v.loWithoutIPv6}
-	r := routing{names: make(map[int]string), all: v.names, local: make(map[netip.Addr]bool), nets: make(map[string][]netip.Prefix)}
+	r := newRouting(v.names)
 	for _, l := range v.links {
 		path, given := pciPaths[l.index]
 		if !given {
@@ -32,6 +32,7 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		}
 		for _, a := range l.addrs {
 			prefix, peer := addressOf(a)
+			r.madeFor(l.index, networkOf(prefix, peer))
 			if !isStation(prefix.Addr()) || leftOut(a, prefix.Addr()) {
 				continue
 			}
@@ -57,7 +58,8 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 
 // unrouted reports whether the guest's kernel must not make the usual route to
 // the address's network: if the address has that flag, or the route was removed
-// in the namespace, as CNI's ptp plugin does.
+// in the namespace, as CNI's ptp plugin does, or has another metric: then the guest
+// gets it as a route.
 func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string) bool {
 	if a.Flags&unix.IFA_F_NOPREFIXROUTE != 0 {
 		return true
@@ -67,7 +69,8 @@ func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string
 	}
 	to := networkOf(prefix, peer)
 	return !slices.ContainsFunc(v.routes, func(r netlink.Route) bool {
-		return r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Dst != nil && prefixOf(r.Dst).Masked() == to
+		return r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Priority == kernelMetric(to) &&
+			r.Dst != nil && prefixOf(r.Dst).Masked() == to && !hasGateway(r)
 	})
 }
 

@@ -241,3 +241,39 @@ func TestStateOfUncoveredGateways(t *testing.T) {
 		t.Errorf("routes (-want +got):\n%s", diff)
 	}
 }
+
+// Routes that programs mark as the kernel's are the guest's too: its kernel makes
+// only those to the networks of its addresses, with its own metric.
+func TestStateOfRoutesMarkedAsTheKernels(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+	eth1 := p.veth(t, "eth1", "10.2.0.2/24", "fd02::2/64").Attrs().Index
+	p.route(t, netlink.Route{LinkIndex: eth0, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL}, "10.30.0.0/16", "")
+	p.route(t, netlink.Route{LinkIndex: eth0, Protocol: unix.RTPROT_KERNEL}, "0.0.0.0/0", "10.1.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0, Protocol: unix.RTPROT_KERNEL, Priority: 1024}, "fd30::/64", "")
+	p.route(t, netlink.Route{LinkIndex: eth0, Protocol: unix.RTPROT_KERNEL, Priority: 1024}, "::/0", "fd01::1")
+	settle(t, p.ns)
+	// As with "ip address add ... metric".
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth1, Dst: network("10.2.0.0/24"), Scope: netlink.SCOPE_LINK}))
+	p.route(t, netlink.Route{LinkIndex: eth1, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL, Src: []byte{10, 2, 0, 2}, Priority: 100}, "10.2.0.0/24", "")
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth1, Dst: network("fd02::/64")}))
+	p.route(t, netlink.Route{LinkIndex: eth1, Protocol: unix.RTPROT_KERNEL, Priority: 100}, "fd02::/64", "")
+	must(t, n.Plug(t.Context(), vm))
+	addrs := []*api.Address{{Prefix: "10.2.0.2/24", NoPrefixRoute: true}, {Prefix: "fd02::2/64", NoPrefixRoute: true}}
+	if diff := cmp.Diff(addrs, n.State().GetInterfaces()[1].GetAddresses(), protocmp.Transform()); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+	routes := []*api.Route{
+		{Interface: "eth1", Destination: "10.2.0.0/24", Source: "10.2.0.2", Scope: unix.RT_SCOPE_LINK, Metric: 100},
+		{Interface: "eth0", Destination: "10.30.0.0/16", Scope: unix.RT_SCOPE_LINK},
+		{Interface: "eth1", Destination: "fd02::/64", Metric: 100},
+		{Interface: "eth0", Destination: "fd30::/64", Metric: 1024},
+		{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.1.0.1"},
+		{Interface: "eth0", Destination: "::/0", Gateway: "fd01::1", Metric: 1024},
+	}
+	if diff := cmp.Diff(routes, n.State().GetRoutes(), protocmp.Transform()); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+}
