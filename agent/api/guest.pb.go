@@ -1888,11 +1888,13 @@ type Route struct {
 	// An address, or empty.
 	Gateway string `protobuf:"bytes,3,opt,name=gateway,proto3" json:"gateway,omitempty"`
 	Source  string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
-	// rtnetlink(7)'s rtm_scope and, when not 0, RTAX_MTU and RTA_PRIORITY.
+	// rtnetlink(7)'s rtm_scope and, when not 0, RTAX_MTU, RTA_PRIORITY and
+	// RTAX_ADVMSS.
 	Scope         uint32 `protobuf:"varint,5,opt,name=scope,proto3" json:"scope,omitempty"`
 	Onlink        bool   `protobuf:"varint,6,opt,name=onlink,proto3" json:"onlink,omitempty"`
 	Mtu           uint32 `protobuf:"varint,7,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	Metric        uint32 `protobuf:"varint,8,opt,name=metric,proto3" json:"metric,omitempty"`
+	AdvMss        uint32 `protobuf:"varint,9,opt,name=adv_mss,json=advMss,proto3" json:"adv_mss,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1979,6 +1981,13 @@ func (x *Route) GetMtu() uint32 {
 func (x *Route) GetMetric() uint32 {
 	if x != nil {
 		return x.Metric
+	}
+	return 0
+}
+
+func (x *Route) GetAdvMss() uint32 {
+	if x != nil {
+		return x.AdvMss
 	}
 	return 0
 }
@@ -4577,7 +4586,7 @@ const file_guest_proto_rawDesc = "" +
 	"\aAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12&\n" +
-	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\xd1\x01\n" +
+	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\xea\x01\n" +
 	"\x05Route\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x18\n" +
@@ -4586,7 +4595,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x05scope\x18\x05 \x01(\rR\x05scope\x12\x16\n" +
 	"\x06onlink\x18\x06 \x01(\bR\x06onlink\x12\x10\n" +
 	"\x03mtu\x18\a \x01(\rR\x03mtu\x12\x16\n" +
-	"\x06metric\x18\b \x01(\rR\x06metric\"U\n" +
+	"\x06metric\x18\b \x01(\rR\x06metric\x12\x17\n" +
+	"\aadv_mss\x18\t \x01(\rR\x06advMss\"U\n" +
 	"\tNeighbour\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +

@@ -89,7 +89,7 @@ type route struct {
 	source      netip.Addr
 	scope       uint8
 	onlink      bool
-	mtu         int
+	mtu, advMSS int
 	metric      int
 }
 
@@ -112,6 +112,9 @@ func (r route) text(device string) string {
 	}
 	if r.mtu != 0 {
 		fmt.Fprintf(&b, " mtu %d", r.mtu)
+	}
+	if r.advMSS != 0 {
+		fmt.Fprintf(&b, " advmss %d", r.advMSS)
 	}
 	return b.String()
 }

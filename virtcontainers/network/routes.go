@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -81,7 +82,10 @@ func (r *routing) add(route netlink.Route) {
 	}
 	made := &api.Route{
 		Destination: to.String(), Source: r.source(route, to), Scope: uint32(route.Scope),
-		Mtu: uint32(route.MTU), Metric: uint32(route.Priority), // the kernel's are 32 bits wide
+		Mtu: uint32(route.MTU), Metric: uint32(route.Priority), AdvMss: uint32(route.AdvMSS), // the kernel's are 32 bits wide
+	}
+	if dropped := otherMetrics(route); dropped != "" {
+		r.notef("%s of the route to %s: a guest gets only its mtu and advmss", dropped, to)
 	}
 	if len(route.MultiPath) > 0 {
 		r.spread = append(r.spread, spread{made, route.MultiPath})
@@ -119,6 +123,26 @@ func kernelMetric(to netip.Prefix) int {
 		return 256 // IP6_RT_PRIO_ADDRCONF
 	}
 	return 0
+}
+
+// otherMetrics names the metrics of a route that the guest does not get
+// (ip-route(8)).
+func otherMetrics(route netlink.Route) string {
+	var names []string
+	for _, metric := range []struct {
+		name string
+		set  bool
+	}{
+		{"lock", route.MTULock || route.RtoMinLock}, {"window", route.Window != 0}, {"rtt", route.Rtt != 0}, {"rttvar", route.RttVar != 0},
+		{"ssthresh", route.Ssthresh != 0}, {"cwnd", route.Cwnd != 0}, {"reordering", route.Reordering != 0}, {"hoplimit", route.Hoplimit != 0},
+		{"initcwnd", route.InitCwnd != 0}, {"features", route.Features != 0}, {"rto_min", route.RtoMin != 0}, {"initrwnd", route.InitRwnd != 0},
+		{"quickack", route.QuickACK != 0}, {"congctl", route.Congctl != ""}, {"fastopen_no_cookie", route.FastOpenNoCookie != 0},
+	} {
+		if metric.set {
+			names = append(names, metric.name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 func hasGateway(route netlink.Route) bool {
@@ -197,6 +221,7 @@ func (r *routing) addSpread() {
 		for _, h := range s.hops {
 			one := &api.Route{
 				Destination: s.route.Destination, Source: s.route.Source, Scope: s.route.Scope, Mtu: s.route.Mtu, Metric: s.route.Metric,
+				AdvMss: s.route.AdvMss,
 			}
 			for taken[key{one.Destination, one.Metric}] {
 				one.Metric++

@@ -277,3 +277,30 @@ func TestStateOfRoutesMarkedAsTheKernels(t *testing.T) {
 		t.Errorf("routes (-want +got):\n%s", diff)
 	}
 }
+
+// CNI's routes have an MTU, a metric and an advertised segment size. Others are
+// left out, and the log says so.
+func TestStateOfRouteMetrics(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+	p.route(t, netlink.Route{LinkIndex: eth0, AdvMSS: 1200, MTU: 1300}, "10.30.0.0/16", "10.1.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0, AdvMSS: 1220, InitCwnd: 20, QuickACK: 1, Congctl: "reno"}, "fd30::/64", "fd01::1")
+	p.route(t, netlink.Route{AdvMSS: 1210, MultiPath: []*netlink.NexthopInfo{
+		{LinkIndex: eth0, Gw: []byte{10, 1, 0, 1}}, {LinkIndex: eth0, Gw: []byte{10, 1, 0, 3}},
+	}}, "10.31.0.0/16", "")
+	must(t, n.Plug(t.Context(), vm))
+	routes := []*api.Route{
+		{Interface: "eth0", Destination: "10.30.0.0/16", Gateway: "10.1.0.1", Mtu: 1300, AdvMss: 1200},
+		{Interface: "eth0", Destination: "10.31.0.0/16", Gateway: "10.1.0.1", AdvMss: 1210},
+		{Interface: "eth0", Destination: "10.31.0.0/16", Gateway: "10.1.0.3", Metric: 1, AdvMss: 1210},
+		{Interface: "eth0", Destination: "fd30::/64", Gateway: "fd01::1", Metric: 1024, AdvMss: 1220},
+	}
+	if diff := cmp.Diff(routes, n.State().GetRoutes(), protocmp.Transform()); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+	if want := "initcwnd, quickack, congctl of the route to fd30::/64: a guest gets only its mtu and advmss"; !n.told[want] {
+		t.Errorf("the log has %v, not %q", n.told, want)
+	}
+}
