@@ -1729,7 +1729,9 @@ type Interface struct {
 	NoArp bool `protobuf:"varint,6,opt,name=no_arp,json=noArp,proto3" json:"no_arp,omitempty"`
 	// The link is to have no IPv6, as on the host, and names no IPv6 address
 	// (Documentation/networking/ip-sysctl.rst, disable_ipv6).
-	WithoutIpv6   bool `protobuf:"varint,7,opt,name=without_ipv6,json=withoutIpv6,proto3" json:"without_ipv6,omitempty"`
+	WithoutIpv6 bool `protobuf:"varint,7,opt,name=without_ipv6,json=withoutIpv6,proto3" json:"without_ipv6,omitempty"`
+	// The link is set down, as on the host.
+	Down          bool `protobuf:"varint,8,opt,name=down,proto3" json:"down,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1809,6 +1811,13 @@ func (x *Interface) GetNoArp() bool {
 func (x *Interface) GetWithoutIpv6() bool {
 	if x != nil {
 		return x.WithoutIpv6
+	}
+	return false
+}
+
+func (x *Interface) GetDown() bool {
+	if x != nil {
+		return x.Down
 	}
 	return false
 }
@@ -4574,7 +4583,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x03DNS\x12\x18\n" +
 	"\aservers\x18\x01 \x03(\tR\aservers\x12\x1a\n" +
 	"\bsearches\x18\x02 \x03(\tR\bsearches\x12\x18\n" +
-	"\aoptions\x18\x03 \x03(\tR\aoptions\"\xd1\x01\n" +
+	"\aoptions\x18\x03 \x03(\tR\aoptions\"\xe5\x01\n" +
 	"\tInterface\x12\x19\n" +
 	"\bpci_path\x18\x01 \x01(\tR\apciPath\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -4582,7 +4591,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x03mtu\x18\x04 \x01(\rR\x03mtu\x127\n" +
 	"\taddresses\x18\x05 \x03(\v2\x19.katabox.agent.v1.AddressR\taddresses\x12\x15\n" +
 	"\x06no_arp\x18\x06 \x01(\bR\x05noArp\x12!\n" +
-	"\fwithout_ipv6\x18\a \x01(\bR\vwithoutIpv6\"]\n" +
+	"\fwithout_ipv6\x18\a \x01(\bR\vwithoutIpv6\x12\x12\n" +
+	"\x04down\x18\b \x01(\bR\x04down\"]\n" +
 	"\aAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12&\n" +

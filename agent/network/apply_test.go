@@ -461,3 +461,26 @@ func TestApplyUncoveredGateway(t *testing.T) {
 		}
 	})
 }
+
+// A link follows the host's up and down, with its addresses and routes.
+func TestApplyDown(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		g := newGuest(t, 2)
+		for _, down := range []bool{true, false, true, false} {
+			want := twoNICs()
+			if want.Interfaces[1].Down = down; down {
+				want.Interfaces[1].Addresses = want.Interfaces[1].Addresses[:1]
+				want.Routes, want.Neighbours = want.Routes[:2], want.Neighbours[:1]
+			}
+			g.apply(want)
+			g.has(fmt.Sprintf("link net1 mac %s mtu 1500 up %v arp true", macText(2), !down), "address 192.168.7.9/32 dev net1",
+				"link eth0 mac "+macText(1)+" mtu 1400 up true arp true")
+			if !down {
+				g.has("address fd01::9/128 dev net1", "route 10.200.0.0/16 via 172.31.0.1 dev net1 onlink")
+			}
+			if changes := g.apply(want); len(changes) > 0 {
+				t.Errorf("the same again changed %q", changes)
+			}
+		}
+	})
+}

@@ -32,6 +32,7 @@ type nic struct {
 	mtu         int
 	noARP       bool
 	withoutIPv6 bool
+	down        bool
 	addresses   []address
 	// index is the kernel's index, once the NIC is found.
 	index int

@@ -108,8 +108,9 @@ func TestLinkChangesItsIdentity(t *testing.T) {
 	l := bridge.join(t, ns, "eth0")
 	p := newPod(ctx, t, d, ns)
 	p.sameState(ctx, t, ns)
+	ns.do(t, "ip link set eth0 down")
+	p.sameState(ctx, t, ns)
 	ns.do(t, fmt.Sprintf(`
-		ip link set eth0 down
 		ip link set eth0 name lan0
 		ip link set lan0 address 02:00:00:00:91:01
 		ip link set lan0 up

@@ -166,7 +166,7 @@ func (r *routing) over(route *api.Route, to hop) {
 		return
 	}
 	if !given {
-		r.notef("route to %s: over link %s, which has no NIC", route.Destination, cmp.Or(r.all[to.link], strconv.Itoa(to.link)))
+		r.notef("route to %s: over link %s, which has no NIC or is down", route.Destination, cmp.Or(r.all[to.link], strconv.Itoa(to.link)))
 		return
 	}
 	route.Interface, route.Onlink = name, to.flags&unix.RTNH_F_ONLINK != 0

@@ -25,10 +25,12 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		if !given {
 			continue
 		}
-		r.names[l.index] = l.name
+		if !l.down { // else the kernel has removed its routes and neighbours
+			r.names[l.index] = l.name
+		}
 		i := &api.Interface{
 			PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP, // at most maxMTU
-			WithoutIpv6: l.withoutIPv6,
+			WithoutIpv6: l.withoutIPv6, Down: l.down,
 		}
 		for _, a := range l.addrs {
 			prefix, peer := addressOf(a)

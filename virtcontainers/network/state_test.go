@@ -304,3 +304,33 @@ func TestStateOfRouteMetrics(t *testing.T) {
 		t.Errorf("the log has %v, not %q", n.told, want)
 	}
 }
+
+// A link is down in the guest while it is down in the namespace, unless packets
+// do not pass it.
+func TestStateOfLinkThatIsDown(t *testing.T) {
+	t.Parallel()
+	for _, model := range []Model{TCFilter, Macvtap, None} {
+		p := newPod(t)
+		eth0 := linkOf(t, p.ns, "eth0")
+		p.route(t, netlink.Route{LinkIndex: eth0.Attrs().Index}, "0.0.0.0/0", "10.1.0.1")
+		must(t, p.ns.LinkSetDown(eth0))
+		n, vm := p.open(t, Options{Model: model}), newMachine(t)
+		must(t, n.Plug(t.Context(), vm))
+		got := n.State().GetInterfaces()[0]
+		if len(n.State().GetRoutes()) > 0 || got.GetDown() != (model != None) {
+			t.Errorf("%s: the guest is told %v", model, n.State())
+		}
+		before, err := n.look(t.Context())
+		must(t, err)
+		must(t, p.ns.LinkSetUp(eth0))
+		after, err := n.look(t.Context())
+		must(t, err)
+		if model != None && before.fingerprint() == after.fingerprint() {
+			t.Errorf("%s: a link that is up now is no change", model)
+		}
+		must(t, n.Plug(t.Context(), vm))
+		if n.State().GetInterfaces()[0].GetDown() {
+			t.Errorf("%s: the guest is told %v", model, n.State())
+		}
+	}
+}
