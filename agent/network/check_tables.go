@@ -123,7 +123,7 @@ func (c *checker) neighbours(req *api.SetNetworkRequest) error {
 		if err != nil || !isStation(n.address) {
 			return wrong(field+".address", in.GetAddress(), "the address of one station without a zone")
 		}
-		if n.mac, err = checkMAC(field, in.GetMac()); err != nil {
+		if n.mac, err = checkNeighbour(field, in.GetMac()); err != nil {
 			return err
 		}
 		k := key{n.nic, n.address}
@@ -134,6 +134,15 @@ func (c *checker) neighbours(req *api.SetNetworkRequest) error {
 		c.state.neighbours = append(c.state.neighbours, n)
 	}
 	return nil
+}
+
+// checkNeighbour accepts also a group's address, as of a cluster whose members
+// receive the same packets.
+func checkNeighbour(field string, mac []byte) (valid [macLen]byte, err error) {
+	if len(mac) != macLen || [macLen]byte(mac) == valid {
+		return valid, fmt.Errorf("%s.mac is %x, want %d bytes that are not zero: %w", field, mac, macLen, errdefs.ErrInvalidArgument)
+	}
+	return [macLen]byte(mac), nil
 }
 
 // dns makes the text of resolv.conf (resolv.conf(5)).

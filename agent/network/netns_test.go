@@ -200,6 +200,7 @@ func twoNICs() *api.SetNetworkRequest {
 		Neighbours: []*api.Neighbour{
 			{Interface: "eth0", Address: "10.88.0.1", Mac: mac(0x11)},
 			{Interface: "net1", Address: "fe80::1", Mac: mac(0x12)},
+			{Interface: "eth0", Address: "10.88.0.9", Mac: []byte{3, 0, 0, 0, 0, 9}},
 		},
 	}
 }

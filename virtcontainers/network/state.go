@@ -162,7 +162,7 @@ func (v *view) neighbours(names map[int]string) []*api.Neighbour {
 		name, given := names[n.LinkIndex]
 		addr := addrOf(n.IP, n.Family)
 		if !given || n.State&netlink.NUD_PERMANENT == 0 || n.Flags&netlink.NTF_PROXY != 0 || len(n.HardwareAddr) != 6 ||
-			n.HardwareAddr[0]&group != 0 || isZero(n.HardwareAddr) || !isStation(addr) {
+			isZero(n.HardwareAddr) || !isStation(addr) {
 			continue
 		}
 		all = append(all, &api.Neighbour{Interface: name, Address: addr.String(), Mac: n.HardwareAddr})

@@ -74,6 +74,7 @@ func TestState(t *testing.T) {
 		},
 		Neighbours: []*api.Neighbour{
 			{Interface: "eth0", Address: "10.1.0.1", Mac: []byte{2, 0, 0, 0, 0, 9}},
+			{Interface: "eth0", Address: "10.1.0.6", Mac: []byte{3, 0, 0, 0, 0, 6}}, // of a cluster
 			{Interface: "eth0", Address: "fd01::1", Mac: []byte{2, 0, 0, 0, 0, 9}},
 		},
 	}
