@@ -120,3 +120,15 @@ func TestLinkChangesItsIdentity(t *testing.T) {
 	netns("").do(t, "ip neigh flush all") // the host knows the old MAC
 	netns("").checks(t, targets(1500, l.addrs()...)...)
 }
+
+// A pod starts with routes whose gateway no network covers any more: the
+// namespace's kernel has checked it before.
+func TestGatewayThatIsNotCovered(t *testing.T) {
+	ctx, d := begin(t)
+	bridge := newBridge(t, d, 0)
+	ns := newNetns(t, d)
+	l := bridge.join(t, ns, "eth0")
+	ns.do(t, "ip route del $(ip route show dev eth0 scope link | cut -d' ' -f1) dev eth0")
+	newPod(ctx, t, d, ns)
+	netns("").checks(t, targets(1500, l.addrs()...)...)
+}
