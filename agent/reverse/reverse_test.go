@@ -295,21 +295,39 @@ func TestQueriesAreBounded(t *testing.T) {
 	}
 }
 
+// Connections that the host does not take keep those to another socket, perhaps
+// another container's, from nothing.
+func TestListenersWaitAlone(t *testing.T) {
+	h := newHost(t)
+	busy, idle := filepath.Join(h.sockets, "1"), filepath.Join(h.sockets, "2")
+	h.mustOpen(listenUnix(&api.UnixSocket{Path: busy, Mode: 0o600}))
+	control := h.mustOpen(listenUnix(&api.UnixSocket{Path: idle, Mode: 0o600}))
+	for range maxWaiting + 2 {
+		dial(t, "unix", busy)
+		time.Sleep(time.Millisecond) // the agent accepts it: its backlog is as small
+	}
+	time.Sleep(100 * time.Millisecond) // until all wait
+	client := dial(t, "unix", idle)
+	_ = control.SetDeadline(time.Now().Add(takeTimeout / 4))
+	exchange(t, client, h.accept(control))
+}
+
 // A connection that the host does not take is closed in time, and makes room.
 func TestNobodyTakesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w waiting
+		slots := newSlots()
 		began := time.Now()
 		var clients []net.Conn
 		for range maxWaiting {
 			client, server := net.Pipe()
 			clients = append(clients, client)
-			if _, err := w.add(t.Context(), halfPipe{server}); err != nil {
+			if _, err := w.add(t.Context(), slots, halfPipe{server}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_, server := net.Pipe()
-		id, err := w.add(t.Context(), halfPipe{server})
+		id, err := w.add(t.Context(), slots, halfPipe{server})
 		if took := time.Since(began); err != nil || took != takeTimeout {
 			t.Errorf("room after %v, %v, want %v", took, err, takeTimeout)
 		}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxWaiting bounds the connections that wait to be taken; more wait in the
-	// kernel's backlog.
+	// maxWaiting bounds the connections of one listener that wait to be taken;
+	// more wait in the kernel's backlog.
 	maxWaiting = 128
 	// takeTimeout is how long one waits: the host takes it immediately or, if
 	// it already has too many, not at all.
@@ -21,9 +21,6 @@ const (
 // waiting holds the connections that were announced to the host. The zero value
 // is ready.
 type waiting struct {
-	once  sync.Once
-	slots chan struct{}
-
 	mu    sync.Mutex // guards what follows
 	last  uint64
 	conns map[uint64]waiter
@@ -34,21 +31,21 @@ type waiter struct {
 	conn relay.HalfCloser
 	// stop stops the timer.
 	stop func()
+	// slots are its listener's.
+	slots slots
 }
 
-func (w *waiting) init() {
-	w.once.Do(func() {
-		w.slots = make(chan struct{}, maxWaiting)
-		w.conns = map[uint64]waiter{}
-	})
-}
+// slots has an element for each connection of a listener that waits: the room
+// is each listener's alone, because listeners are of different containers.
+type slots chan struct{}
+
+func newSlots() slots { return make(slots, maxWaiting) }
 
 // add takes over a connection, and closes it unless it is taken in time and
 // before ctx ends. It waits for room; on an error the caller keeps conn.
-func (w *waiting) add(ctx context.Context, conn relay.HalfCloser) (uint64, error) {
-	w.init()
+func (w *waiting) add(ctx context.Context, room slots, conn relay.HalfCloser) (uint64, error) {
 	select {
-	case w.slots <- struct{}{}:
+	case room <- struct{}{}:
 	case <-ctx.Done():
 		return 0, fmt.Errorf("wait for room for a connection: %w", context.Cause(ctx))
 	}
@@ -62,7 +59,10 @@ func (w *waiting) add(ctx context.Context, conn relay.HalfCloser) (uint64, error
 			_ = conn.Close()
 		}
 	})
-	w.conns[id] = waiter{conn: conn, stop: func() {
+	if w.conns == nil {
+		w.conns = map[uint64]waiter{}
+	}
+	w.conns[id] = waiter{conn: conn, slots: room, stop: func() {
 		stop()
 		cancel()
 	}}
@@ -71,7 +71,6 @@ func (w *waiting) add(ctx context.Context, conn relay.HalfCloser) (uint64, error
 
 // take returns the connection of that number, once.
 func (w *waiting) take(id uint64) (relay.HalfCloser, bool) {
-	w.init()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found, ok := w.conns[id]
@@ -80,6 +79,6 @@ func (w *waiting) take(id uint64) (relay.HalfCloser, bool) {
 	}
 	delete(w.conns, id)
 	found.stop()
-	<-w.slots
+	<-found.slots
 	return found.conn, true
 }
