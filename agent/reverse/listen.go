@@ -31,6 +31,8 @@ func (s *Server) listen(ctx context.Context, conn net.Conn, what *api.ReverseLis
 	if err != nil {
 		return refuse(conn, err)
 	}
+	room := newSlots()
+	defer s.waiting.drop(room) // once no client can connect
 	defer remove()
 	defer l.Close()
 	if err := answer(conn, ""); err != nil {
@@ -43,7 +45,6 @@ func (s *Server) listen(ctx context.Context, conn net.Conn, what *api.ReverseLis
 		_ = l.Close()
 		_ = conn.Close()
 	})()
-	room := newSlots()
 	for {
 		incoming, err := l.Accept()
 		switch {

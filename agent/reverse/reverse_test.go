@@ -312,7 +312,8 @@ func TestListenersWaitAlone(t *testing.T) {
 	exchange(t, client, h.accept(control))
 }
 
-// A connection that the host does not take is closed in time, and makes room.
+// A connection that the host does not take is closed in time. It makes room when
+// the host asks for it: a host that reads no announcements gets no more.
 func TestNobodyTakesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w waiting
@@ -326,20 +327,57 @@ func TestNobodyTakesIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, server := net.Pipe()
-		id, err := w.add(t.Context(), slots, halfPipe{server})
-		if took := time.Since(began); err != nil || took != takeTimeout {
-			t.Errorf("room after %v, %v, want %v", took, err, takeTimeout)
-		}
 		for _, c := range clients {
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 				t.Errorf("a client reads %v", err)
 			}
 		}
+		if took := time.Since(began); took != takeTimeout {
+			t.Errorf("the clients wait for %v, want %v", took, takeTimeout)
+		}
+		_, server := net.Pipe()
+		ctx, cancel := context.WithTimeout(t.Context(), takeTimeout)
+		defer cancel()
+		if id, err := w.add(ctx, slots, halfPipe{server}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("connection %d is announced as well: %v", id, err)
+		}
+		if _, ok := w.take(1); ok {
+			t.Error("one that has waited too long is taken")
+		}
+		id, err := w.add(t.Context(), slots, halfPipe{server})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if _, ok := w.take(id); !ok {
 			t.Error("the last one does not wait")
 		}
 		_ = server.Close()
+	})
+}
+
+// What waits, or has waited too long, is forgotten with its listener.
+func TestListenerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w waiting
+		ended, other := newSlots(), newSlots()
+		for _, room := range []slots{ended, other} {
+			_, server := net.Pipe()
+			if _, err := w.add(t.Context(), room, halfPipe{server}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(takeTimeout + 1)
+		client, server := net.Pipe()
+		if _, err := w.add(t.Context(), ended, halfPipe{server}); err != nil {
+			t.Fatal(err)
+		}
+		w.drop(ended)
+		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("a client reads %v", err)
+		}
+		if len(w.conns) != 1 || len(other) != 1 {
+			t.Errorf("%d connections are left, %d of the other listener", len(w.conns), len(other))
+		}
 	})
 }
 

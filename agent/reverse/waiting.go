@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxWaiting bounds the connections of one listener that wait to be taken;
-	// more wait in the kernel's backlog.
+	// maxWaiting bounds the connections of one listener that were announced and
+	// not asked for; more wait in the kernel's backlog.
 	maxWaiting = 128
 	// takeTimeout is how long one waits: the host takes it immediately or, if
 	// it already has too many, not at all.
@@ -26,23 +26,25 @@ type waiting struct {
 	conns map[uint64]waiter
 }
 
-// waiter is a connection that waits.
+// waiter is a connection that was announced.
 type waiter struct {
-	conn relay.HalfCloser
-	// stop stops the timer.
-	stop func()
+	conn relay.HalfCloser // nil: it has waited too long
+	late *time.Timer
 	// slots are its listener's.
 	slots slots
 }
 
-// slots has an element for each connection of a listener that waits: the room
-// is each listener's alone, because listeners are of different containers.
+// slots has an element for each connection of a listener that was announced and
+// not asked for: the room is each listener's alone, because listeners are of
+// different containers.
 type slots chan struct{}
 
 func newSlots() slots { return make(slots, maxWaiting) }
 
-// add takes over a connection, and closes it unless it is taken in time and
-// before ctx ends. It waits for room; on an error the caller keeps conn.
+// add takes over a connection, and closes it unless it is taken in time. One that
+// has waited too long keeps its place until the host asks for it, or until drop: a
+// host that has enough connections reads no announcements, and they must not pile
+// up. add waits for room; on an error the caller keeps conn.
 func (w *waiting) add(ctx context.Context, room slots, conn relay.HalfCloser) (uint64, error) {
 	select {
 	case room <- struct{}{}:
@@ -53,23 +55,43 @@ func (w *waiting) add(ctx context.Context, room slots, conn relay.HalfCloser) (u
 	defer w.mu.Unlock()
 	w.last++
 	id := w.last
-	ctx, cancel := context.WithTimeout(ctx, takeTimeout)
-	stop := context.AfterFunc(ctx, func() {
-		if conn, ok := w.take(id); ok {
-			_ = conn.Close()
-		}
-	})
 	if w.conns == nil {
 		w.conns = map[uint64]waiter{}
 	}
-	w.conns[id] = waiter{conn: conn, slots: room, stop: func() {
-		stop()
-		cancel()
-	}}
+	w.conns[id] = waiter{conn: conn, late: time.AfterFunc(takeTimeout, func() { w.expire(id) }), slots: room}
 	return id, nil
 }
 
-// take returns the connection of that number, once.
+// drop closes what waits of a listener that has ended.
+func (w *waiting) drop(room slots) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, found := range w.conns {
+		if found.slots != room {
+			continue
+		}
+		delete(w.conns, id)
+		found.late.Stop()
+		if found.conn != nil {
+			_ = found.conn.Close()
+		}
+	}
+}
+
+// expire closes a connection that has waited too long.
+func (w *waiting) expire(id uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found, ok := w.conns[id]
+	if !ok {
+		return
+	}
+	_ = found.conn.Close()
+	found.conn = nil
+	w.conns[id] = found
+}
+
+// take returns the connection of that number, once, unless it has waited too long.
 func (w *waiting) take(id uint64) (relay.HalfCloser, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +100,7 @@ func (w *waiting) take(id uint64) (relay.HalfCloser, bool) {
 		return nil, false
 	}
 	delete(w.conns, id)
-	found.stop()
+	found.late.Stop()
 	<-found.slots
-	return found.conn, true
+	return found.conn, found.conn != nil
 }
