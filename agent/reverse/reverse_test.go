@@ -312,6 +312,19 @@ func TestListenersWaitAlone(t *testing.T) {
 	exchange(t, client, h.accept(control))
 }
 
+// The connections of many sockets keep none from a further socket: the host bounds
+// those of each.
+func TestManyConnections(t *testing.T) {
+	h := newHost(t)
+	path := filepath.Join(h.sockets, "1")
+	control := h.mustOpen(listenUnix(&api.UnixSocket{Path: path, Mode: 0o600}))
+	for range maxOpen {
+		dial(t, "unix", path)
+		h.accept(control)
+	}
+	h.mustOpen(listenUnix(&api.UnixSocket{Path: filepath.Join(h.sockets, "2"), Mode: 0o600}))
+}
+
 // A connection that the host does not take is closed in time. It makes room when
 // the host asks for it: a host that reads no announcements gets no more.
 func TestNobodyTakesIt(t *testing.T) {
