@@ -172,6 +172,31 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// A pod starts whatever its resolv.conf is, and follows its network when the file
+// is gone: the guest's own resolver has no settings then.
+func TestNetworkWithoutResolvConf(t *testing.T) {
+	for _, path := range []string{"/dev/null", filepath.Join(t.TempDir(), "gone")} {
+		host, net := newHost(t), newNetwork()
+		opts := options(newObserver())
+		opts.Network = podnet.Spec{Namespace: "/run/netns/pod", ResolvConf: path}
+		s, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		net.setMTU(9000)
+		net.changed <- struct{}{}
+		if err := await(t, "the new MTU", net.followed); err != nil {
+			t.Error(err)
+		}
+		if got := host.Agent.Network(); got.Hostname != "host" || got.Dns != nil || got.Interfaces[0].Mtu != 9000 {
+			t.Errorf("%s: the guest was told %v", path, got)
+		}
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Without a namespace from the engine, the pod uses the VM process's.
 func TestNetworkOfTheVM(t *testing.T) {
 	host, net := newHost(t), newNetwork()

@@ -1729,7 +1729,9 @@ type Interface struct {
 	NoArp bool `protobuf:"varint,6,opt,name=no_arp,json=noArp,proto3" json:"no_arp,omitempty"`
 	// The link is to have no IPv6, as on the host, and names no IPv6 address
 	// (Documentation/networking/ip-sysctl.rst, disable_ipv6).
-	WithoutIpv6   bool `protobuf:"varint,7,opt,name=without_ipv6,json=withoutIpv6,proto3" json:"without_ipv6,omitempty"`
+	WithoutIpv6 bool `protobuf:"varint,7,opt,name=without_ipv6,json=withoutIpv6,proto3" json:"without_ipv6,omitempty"`
+	// The link is set down, as on the host.
+	Down          bool `protobuf:"varint,8,opt,name=down,proto3" json:"down,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1813,6 +1815,13 @@ func (x *Interface) GetWithoutIpv6() bool {
 	return false
 }
 
+func (x *Interface) GetDown() bool {
+	if x != nil {
+		return x.Down
+	}
+	return false
+}
+
 type Address struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Address and prefix length: "10.88.0.2/16"; with a peer, the length is that
@@ -1888,11 +1897,13 @@ type Route struct {
 	// An address, or empty.
 	Gateway string `protobuf:"bytes,3,opt,name=gateway,proto3" json:"gateway,omitempty"`
 	Source  string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
-	// rtnetlink(7)'s rtm_scope and, when not 0, RTAX_MTU and RTA_PRIORITY.
+	// rtnetlink(7)'s rtm_scope and, when not 0, RTAX_MTU, RTA_PRIORITY and
+	// RTAX_ADVMSS.
 	Scope         uint32 `protobuf:"varint,5,opt,name=scope,proto3" json:"scope,omitempty"`
 	Onlink        bool   `protobuf:"varint,6,opt,name=onlink,proto3" json:"onlink,omitempty"`
 	Mtu           uint32 `protobuf:"varint,7,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	Metric        uint32 `protobuf:"varint,8,opt,name=metric,proto3" json:"metric,omitempty"`
+	AdvMss        uint32 `protobuf:"varint,9,opt,name=adv_mss,json=advMss,proto3" json:"adv_mss,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1979,6 +1990,13 @@ func (x *Route) GetMtu() uint32 {
 func (x *Route) GetMetric() uint32 {
 	if x != nil {
 		return x.Metric
+	}
+	return 0
+}
+
+func (x *Route) GetAdvMss() uint32 {
+	if x != nil {
+		return x.AdvMss
 	}
 	return 0
 }
@@ -4565,7 +4583,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x03DNS\x12\x18\n" +
 	"\aservers\x18\x01 \x03(\tR\aservers\x12\x1a\n" +
 	"\bsearches\x18\x02 \x03(\tR\bsearches\x12\x18\n" +
-	"\aoptions\x18\x03 \x03(\tR\aoptions\"\xd1\x01\n" +
+	"\aoptions\x18\x03 \x03(\tR\aoptions\"\xe5\x01\n" +
 	"\tInterface\x12\x19\n" +
 	"\bpci_path\x18\x01 \x01(\tR\apciPath\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -4573,11 +4591,12 @@ const file_guest_proto_rawDesc = "" +
 	"\x03mtu\x18\x04 \x01(\rR\x03mtu\x127\n" +
 	"\taddresses\x18\x05 \x03(\v2\x19.katabox.agent.v1.AddressR\taddresses\x12\x15\n" +
 	"\x06no_arp\x18\x06 \x01(\bR\x05noArp\x12!\n" +
-	"\fwithout_ipv6\x18\a \x01(\bR\vwithoutIpv6\"]\n" +
+	"\fwithout_ipv6\x18\a \x01(\bR\vwithoutIpv6\x12\x12\n" +
+	"\x04down\x18\b \x01(\bR\x04down\"]\n" +
 	"\aAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12&\n" +
-	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\xd1\x01\n" +
+	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\xea\x01\n" +
 	"\x05Route\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x18\n" +
@@ -4586,7 +4605,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x05scope\x18\x05 \x01(\rR\x05scope\x12\x16\n" +
 	"\x06onlink\x18\x06 \x01(\bR\x06onlink\x12\x10\n" +
 	"\x03mtu\x18\a \x01(\rR\x03mtu\x12\x16\n" +
-	"\x06metric\x18\b \x01(\rR\x06metric\"U\n" +
+	"\x06metric\x18\b \x01(\rR\x06metric\x12\x17\n" +
+	"\aadv_mss\x18\t \x01(\rR\x06advMss\"U\n" +
 	"\tNeighbour\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +

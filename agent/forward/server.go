@@ -20,8 +20,8 @@ const (
 	// maxOpen bounds the simultaneous connections: each costs the guest two
 	// blocks, two descriptors and two goroutines.
 	maxOpen = 512
-	// maxOpening bounds those that are not open yet; others wait in the
-	// listener's backlog.
+	// maxOpening bounds those whose request has not been read yet; others wait in
+	// the listener's backlog.
 	maxOpening = 64
 )
 
@@ -42,9 +42,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// serve serves one connection to its end and closes it. It calls opened when
-// the connection is open, so that another may be opened.
-func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error {
+// serve serves one connection to its end and closes it. It calls asked when it has
+// read the request, so that a server that does not answer delays no other.
+func (s *Server) serve(ctx context.Context, conn net.Conn, asked func()) error {
 	defer conn.Close()
 	host, ok := conn.(relay.HalfCloser)
 	if !ok {
@@ -60,6 +60,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error 
 	default:
 		return refuse(conn, fmt.Errorf("forward to %s: %d connections are open, which is the most", to.name, maxOpen))
 	}
+	asked()
 	far, err := to.connect(ctx)
 	if err != nil {
 		return refuse(conn, fmt.Errorf("forward to %s: %w", to.name, err))
@@ -68,7 +69,6 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error 
 	if err := answer(conn, ""); err != nil {
 		return err
 	}
-	opened()
 	return relay.Join(ctx, host, far)
 }
 

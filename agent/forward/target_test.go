@@ -26,6 +26,10 @@ func (sockets) DialSocket(ctx context.Context, containerID, path string, kind in
 	if containerID != "c1" {
 		return nil, fmt.Errorf("container %s: not found", containerID)
 	}
+	if path == "/hangs" { // its server accepts nothing
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	network := "unix"
 	if kind == unix.SOCK_SEQPACKET {
 		network = "unixpacket"
@@ -53,6 +57,21 @@ func forwarded(t *testing.T, network string, to func(*api.ContainerSocket) *api.
 	t.Cleanup(func() { _ = server.Close() })
 	_ = server.SetDeadline(time.Now().Add(waitTime))
 	return host, server
+}
+
+// Servers that accept nothing delay no connection to another.
+func TestServersThatHang(t *testing.T) {
+	addr, _ := start(t)
+	for range maxOpening + 1 {
+		hangs := &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "/hangs"}}
+		if err := api.WriteFrame(connect(t, addr), hangs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	if _, refusal := open(t, addr, "127.0.0.1:1"); refusal == "" || time.Since(began) > dialTimeout/2 {
+		t.Errorf("%q after %v", refusal, time.Since(began))
+	}
 }
 
 func TestUnixSocket(t *testing.T) {

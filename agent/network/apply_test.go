@@ -29,9 +29,9 @@ func TestApply(t *testing.T) {
 			"address 10.88.0.2/16 dev eth0", "address fd00::2/64 dev eth0",
 			"address 192.168.7.9/32 dev net1", "address fd01::9/128 dev net1",
 			"route 0.0.0.0/0 via 10.88.0.1 dev eth0", "route ::/0 via fd00::1 dev eth0 metric 1024",
-			"route 172.16.0.0/12 via 192.168.7.1 dev net1 src 192.168.7.9 metric 7 mtu 1300",
+			"route 172.16.0.0/12 via 192.168.7.1 dev net1 src 192.168.7.9 metric 7 mtu 1300 advmss 1200",
 			"route 192.168.7.1/32 dev net1", "route 10.200.0.0/16 via 172.31.0.1 dev net1 onlink",
-			"route fd02::/48 via fe80::1 dev net1 src fd01::9 metric 3 mtu 1280",
+			"route fd02::/48 via fe80::1 dev net1 src fd01::9 metric 3 mtu 1280 advmss 1220",
 			"neighbour 10.88.0.1 at "+macText(0x11)+" dev eth0", "neighbour fe80::1 at "+macText(0x12)+" dev net1",
 		)
 		g.resolves("nameserver 10.96.0.10\nnameserver fd00::a\nsearch default.svc svc\noptions ndots:5\n")
@@ -93,7 +93,7 @@ func TestApplyFollows(t *testing.T) {
 		g.hasNot(
 			"address 10.88.0.2/16 dev eth0", "address fd00::2/64 dev eth0",
 			"route 10.200.0.0/16 via 172.31.0.1 dev net1 onlink",
-			"route 172.16.0.0/12 via 192.168.7.1 dev net1 src 192.168.7.9 metric 7 mtu 1300",
+			"route 172.16.0.0/12 via 192.168.7.1 dev net1 src 192.168.7.9 metric 7 mtu 1300 advmss 1200",
 			"neighbour 10.88.0.1 at "+macText(0x11)+" dev eth0", "neighbour fe80::1 at "+macText(0x12)+" dev net1",
 		)
 		g.resolves("nameserver 1.2.3.4\n")
@@ -431,6 +431,55 @@ func TestApplyWithoutPrefixRoute(t *testing.T) {
 				if connected == unrouted {
 					t.Errorf("noprefixroute %v: routes %v", unrouted, routes)
 				}
+			}
+		}
+	})
+}
+
+// A gateway that no network of the guest's covers is reached only with onlink.
+func TestApplyUncoveredGateway(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		g := newGuest(t, 1)
+		want := &api.SetNetworkRequest{
+			Interfaces: []*api.Interface{{PciPath: "01/00", Name: "eth0", Mac: []byte{2, 0, 0, 0, 0, 1}, Mtu: 1500, Addresses: []*api.Address{
+				{Prefix: "10.1.0.2/24", NoPrefixRoute: true}, {Prefix: "fd01::2/64", NoPrefixRoute: true},
+			}}},
+		}
+		for _, route := range []*api.Route{
+			{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.1.0.1"}, {Interface: "eth0", Destination: "::/0", Gateway: "fd01::1", Metric: 1024},
+		} {
+			want.Routes = []*api.Route{route}
+			if _, err := g.Apply(t.Context(), want); err == nil || !strings.Contains(err.Error(), "onlink") {
+				t.Errorf("%v: %v", route, err)
+			}
+			route.Onlink = true
+			for _, changes := range []bool{true, false} {
+				if got, err := g.Apply(t.Context(), want); err != nil || len(got) > 0 != changes {
+					t.Errorf("%v: %q, %v", route, got, err)
+				}
+			}
+		}
+	})
+}
+
+// A link follows the host's up and down, with its addresses and routes.
+func TestApplyDown(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		g := newGuest(t, 2)
+		for _, down := range []bool{true, false, true, false} {
+			want := twoNICs()
+			if want.Interfaces[1].Down = down; down {
+				want.Interfaces[1].Addresses = want.Interfaces[1].Addresses[:1]
+				want.Routes, want.Neighbours = want.Routes[:2], want.Neighbours[:1]
+			}
+			g.apply(want)
+			g.has(fmt.Sprintf("link net1 mac %s mtu 1500 up %v arp true", macText(2), !down), "address 192.168.7.9/32 dev net1",
+				"link eth0 mac "+macText(1)+" mtu 1400 up true arp true")
+			if !down {
+				g.has("address fd01::9/128 dev net1", "route 10.200.0.0/16 via 172.31.0.1 dev net1 onlink")
+			}
+			if changes := g.apply(want); len(changes) > 0 {
+				t.Errorf("the same again changed %q", changes)
 			}
 		}
 	})

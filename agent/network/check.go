@@ -93,7 +93,10 @@ func (c *checker) interfaces(req *api.SetNetworkRequest) error {
 }
 
 func checkInterface(field string, in *api.Interface) (nic, error) {
-	n := nic{path: in.GetPciPath(), name: in.GetName(), mtu: int(in.GetMtu()), noARP: in.GetNoArp(), withoutIPv6: in.GetWithoutIpv6()}
+	n := nic{
+		path: in.GetPciPath(), name: in.GetName(), mtu: int(in.GetMtu()), noARP: in.GetNoArp(), withoutIPv6: in.GetWithoutIpv6(),
+		down: in.GetDown(),
+	}
 	if !pci.ValidPath(n.path) {
 		return n, wrong(field+".pci_path", n.path, pci.PathForm)
 	}

@@ -15,6 +15,9 @@ const (
 	// maxRouteMTU is the largest MTU of a route (net/ipv4/metrics.c,
 	// ip_metrics_convert, lowers larger ones).
 	maxRouteMTU = maxMTU - 15
+	// maxAdvMSS is the largest segment size that a route advertises; the same
+	// function lowers larger ones.
+	maxAdvMSS = maxMTU - 40
 	// metric6 is the kernel's metric for an IPv6 route without one
 	// (include/uapi/linux/ipv6_route.h, IP6_RT_PRIO_USER).
 	metric6 = 1024
@@ -44,7 +47,7 @@ func (c *checker) routes(req *api.SetNetworkRequest) error {
 // route reads one route and normalizes it as the kernel does: IPv6 has no scope
 // and always a metric.
 func (c *checker) route(field string, in *api.Route) (route, error) {
-	r := route{scope: uint8(in.GetScope()), onlink: in.GetOnlink(), mtu: int(in.GetMtu()), metric: int(in.GetMetric())}
+	r := route{scope: uint8(in.GetScope()), onlink: in.GetOnlink(), mtu: int(in.GetMtu()), advMSS: int(in.GetAdvMss()), metric: int(in.GetMetric())}
 	var err error
 	if r.nic, err = c.place(field, in.GetInterface()); err != nil {
 		return r, err
@@ -61,6 +64,9 @@ func (c *checker) route(field string, in *api.Route) (route, error) {
 	}
 	if r.mtu > maxRouteMTU {
 		return r, fmt.Errorf("%s.mtu is %d, want at most %d: %w", field, r.mtu, maxRouteMTU, errdefs.ErrInvalidArgument)
+	}
+	if r.advMSS > maxAdvMSS {
+		return r, fmt.Errorf("%s.adv_mss is %d, want at most %d: %w", field, r.advMSS, maxAdvMSS, errdefs.ErrInvalidArgument)
 	}
 	r.onlink = r.onlink && r.gateway.IsValid() // It only applies to gateways.
 	if err := checkScope(field, in); err != nil {
@@ -117,7 +123,7 @@ func (c *checker) neighbours(req *api.SetNetworkRequest) error {
 		if err != nil || !isStation(n.address) {
 			return wrong(field+".address", in.GetAddress(), "the address of one station without a zone")
 		}
-		if n.mac, err = checkMAC(field, in.GetMac()); err != nil {
+		if n.mac, err = checkNeighbour(field, in.GetMac()); err != nil {
 			return err
 		}
 		k := key{n.nic, n.address}
@@ -128,6 +134,15 @@ func (c *checker) neighbours(req *api.SetNetworkRequest) error {
 		c.state.neighbours = append(c.state.neighbours, n)
 	}
 	return nil
+}
+
+// checkNeighbour accepts also a group's address, as of a cluster whose members
+// receive the same packets.
+func checkNeighbour(field string, mac []byte) (valid [macLen]byte, err error) {
+	if len(mac) != macLen || [macLen]byte(mac) == valid {
+		return valid, fmt.Errorf("%s.mac is %x, want %d bytes that are not zero: %w", field, mac, macLen, errdefs.ErrInvalidArgument)
+	}
+	return [macLen]byte(mac), nil
 }
 
 // dns makes the text of resolv.conf (resolv.conf(5)).

@@ -86,6 +86,7 @@ func TestCheckRefuses(t *testing.T) {
 		`routes[2].scope is 253, want at most 252`: func(r request) { r.Routes[2].Scope = 253 },
 		`routes[3].scope is 255, want at most 254`: func(r request) { r.Routes[3].Scope = 255 },
 		`routes[2].mtu is 65521`:                   func(r request) { r.Routes[2].Mtu = 65521 },
+		`routes[2].adv_mss is 65496`:               func(r request) { r.Routes[2].AdvMss = 65496 },
 
 		`neighbours[0].interface is "eth9"`:                     func(r request) { r.Neighbours[0].Interface = "eth9" },
 		`neighbours[0].address is "10.88.0.1/16"`:               func(r request) { r.Neighbours[0].Address = "10.88.0.1/16" },

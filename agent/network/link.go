@@ -16,7 +16,7 @@ import (
 // (include/uapi/linux/if_link.h, IN6_ADDR_GEN_MODE_NONE).
 const addrGenModeNone = 1
 
-// links gives each NIC its hardware address, MTU and flags, and brings it up.
+// links gives each NIC its hardware address, MTU, flags and state.
 func (j *job) links(ctx context.Context) error {
 	for _, nic := range j.want.nics {
 		if err := ctx.Err(); err != nil {
@@ -54,13 +54,22 @@ func (j *job) link(nic nic) error {
 			return fmt.Errorf("keep the kernel from making a link-local address: %w", err)
 		}
 	}
-	if up {
+	return j.setState(nic, link, up)
+}
+
+// setState brings a NIC up, or takes it down if it is down on the host.
+func (j *job) setState(nic nic, link netlink.Link, up bool) error {
+	if up != nic.down {
 		return nil
 	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set up: %w", err)
+	set, state := netlink.LinkSetUp, "up"
+	if nic.down {
+		set, state = netlink.LinkSetDown, "down"
 	}
-	j.changes.addf("interface %s set up", nic.name)
+	if err := set(link); err != nil {
+		return fmt.Errorf("set %s: %w", state, err)
+	}
+	j.changes.addf("interface %s set %s", nic.name, state)
 	return nil
 }
 

@@ -192,14 +192,15 @@ func twoNICs() *api.SetNetworkRequest {
 		Routes: []*api.Route{
 			{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.88.0.1"},
 			{Interface: "eth0", Destination: "::/0", Gateway: "fd00::1"},
-			{Interface: "net1", Destination: "172.16.0.0/12", Gateway: "192.168.7.1", Source: "192.168.7.9", Metric: 7, Mtu: 1300},
+			{Interface: "net1", Destination: "172.16.0.0/12", Gateway: "192.168.7.1", Source: "192.168.7.9", Metric: 7, Mtu: 1300, AdvMss: 1200},
 			{Interface: "net1", Destination: "192.168.7.1/32", Scope: unix.RT_SCOPE_LINK},
 			{Interface: "net1", Destination: "10.200.0.0/16", Gateway: "172.31.0.1", Onlink: true},
-			{Interface: "net1", Destination: "fd02::/48", Gateway: "fe80::1", Metric: 3, Mtu: 1280, Source: "fd01::9"},
+			{Interface: "net1", Destination: "fd02::/48", Gateway: "fe80::1", Metric: 3, Mtu: 1280, AdvMss: 1220, Source: "fd01::9"},
 		},
 		Neighbours: []*api.Neighbour{
 			{Interface: "eth0", Address: "10.88.0.1", Mac: mac(0x11)},
 			{Interface: "net1", Address: "fe80::1", Mac: mac(0x12)},
+			{Interface: "eth0", Address: "10.88.0.9", Mac: []byte{3, 0, 0, 0, 0, 9}},
 		},
 	}
 }

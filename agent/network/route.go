@@ -99,6 +99,7 @@ func (r route) netlink() *netlink.Route {
 		Protocol:  protocol,
 		Table:     unix.RT_TABLE_MAIN,
 		MTU:       r.mtu,
+		AdvMSS:    r.advMSS,
 		Priority:  r.metric,
 	}
 	if r.gateway.IsValid() {
@@ -158,6 +159,7 @@ func routeFrom(r netlink.Route, hop *netlink.NexthopInfo) route {
 		scope:       uint8(r.Scope),
 		onlink:      hop.Flags&unix.RTNH_F_ONLINK != 0,
 		mtu:         r.MTU,
+		advMSS:      r.AdvMSS,
 		metric:      r.Priority,
 	}
 }

@@ -32,6 +32,7 @@ type nic struct {
 	mtu         int
 	noARP       bool
 	withoutIPv6 bool
+	down        bool
 	addresses   []address
 	// index is the kernel's index, once the NIC is found.
 	index int
@@ -89,7 +90,7 @@ type route struct {
 	source      netip.Addr
 	scope       uint8
 	onlink      bool
-	mtu         int
+	mtu, advMSS int
 	metric      int
 }
 
@@ -112,6 +113,9 @@ func (r route) text(device string) string {
 	}
 	if r.mtu != 0 {
 		fmt.Fprintf(&b, " mtu %d", r.mtu)
+	}
+	if r.advMSS != 0 {
+		fmt.Fprintf(&b, " advmss %d", r.advMSS)
 	}
 	return b.String()
 }

@@ -31,6 +31,8 @@ func (s *Server) listen(ctx context.Context, conn net.Conn, what *api.ReverseLis
 	if err != nil {
 		return refuse(conn, err)
 	}
+	room := newSlots()
+	defer s.waiting.drop(room) // once no client can connect
 	defer remove()
 	defer l.Close()
 	if err := answer(conn, ""); err != nil {
@@ -58,15 +60,15 @@ func (s *Server) listen(ctx context.Context, conn net.Conn, what *api.ReverseLis
 			pause(ctx, acceptPause)
 			continue
 		}
-		if err := s.announce(ctx, conn, incoming); err != nil {
+		if err := s.announce(ctx, room, conn, incoming); err != nil {
 			return err
 		}
 	}
 }
 
 // announce queues a connection, once there is room, and tells the host.
-func (s *Server) announce(ctx context.Context, conn, incoming net.Conn) error {
-	id, err := s.waiting.add(ctx, streamOf(incoming))
+func (s *Server) announce(ctx context.Context, room slots, conn, incoming net.Conn) error {
+	id, err := s.waiting.add(ctx, room, streamOf(incoming))
 	if err != nil {
 		return errors.Join(err, incoming.Close())
 	}

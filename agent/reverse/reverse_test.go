@@ -295,33 +295,102 @@ func TestQueriesAreBounded(t *testing.T) {
 	}
 }
 
-// A connection that the host does not take is closed in time, and makes room.
+// Connections that the host does not take keep those to another socket, perhaps
+// another container's, from nothing.
+func TestListenersWaitAlone(t *testing.T) {
+	h := newHost(t)
+	busy, idle := filepath.Join(h.sockets, "1"), filepath.Join(h.sockets, "2")
+	h.mustOpen(listenUnix(&api.UnixSocket{Path: busy, Mode: 0o600}))
+	control := h.mustOpen(listenUnix(&api.UnixSocket{Path: idle, Mode: 0o600}))
+	for range maxWaiting + 2 {
+		dial(t, "unix", busy)
+		time.Sleep(time.Millisecond) // the agent accepts it: its backlog is as small
+	}
+	time.Sleep(100 * time.Millisecond) // until all wait
+	client := dial(t, "unix", idle)
+	_ = control.SetDeadline(time.Now().Add(takeTimeout / 4))
+	exchange(t, client, h.accept(control))
+}
+
+// The connections of many sockets keep none from a further socket: the host bounds
+// those of each.
+func TestManyConnections(t *testing.T) {
+	h := newHost(t)
+	path := filepath.Join(h.sockets, "1")
+	control := h.mustOpen(listenUnix(&api.UnixSocket{Path: path, Mode: 0o600}))
+	for range maxOpen {
+		dial(t, "unix", path)
+		h.accept(control)
+	}
+	h.mustOpen(listenUnix(&api.UnixSocket{Path: filepath.Join(h.sockets, "2"), Mode: 0o600}))
+}
+
+// A connection that the host does not take is closed in time. It makes room when
+// the host asks for it: a host that reads no announcements gets no more.
 func TestNobodyTakesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w waiting
+		slots := newSlots()
 		began := time.Now()
 		var clients []net.Conn
 		for range maxWaiting {
 			client, server := net.Pipe()
 			clients = append(clients, client)
-			if _, err := w.add(t.Context(), halfPipe{server}); err != nil {
+			if _, err := w.add(t.Context(), slots, halfPipe{server}); err != nil {
 				t.Fatal(err)
 			}
-		}
-		_, server := net.Pipe()
-		id, err := w.add(t.Context(), halfPipe{server})
-		if took := time.Since(began); err != nil || took != takeTimeout {
-			t.Errorf("room after %v, %v, want %v", took, err, takeTimeout)
 		}
 		for _, c := range clients {
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 				t.Errorf("a client reads %v", err)
 			}
 		}
+		if took := time.Since(began); took != takeTimeout {
+			t.Errorf("the clients wait for %v, want %v", took, takeTimeout)
+		}
+		_, server := net.Pipe()
+		ctx, cancel := context.WithTimeout(t.Context(), takeTimeout)
+		defer cancel()
+		if id, err := w.add(ctx, slots, halfPipe{server}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("connection %d is announced as well: %v", id, err)
+		}
+		if _, ok := w.take(1); ok {
+			t.Error("one that has waited too long is taken")
+		}
+		id, err := w.add(t.Context(), slots, halfPipe{server})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if _, ok := w.take(id); !ok {
 			t.Error("the last one does not wait")
 		}
 		_ = server.Close()
+	})
+}
+
+// What waits, or has waited too long, is forgotten with its listener.
+func TestListenerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w waiting
+		ended, other := newSlots(), newSlots()
+		for _, room := range []slots{ended, other} {
+			_, server := net.Pipe()
+			if _, err := w.add(t.Context(), room, halfPipe{server}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(takeTimeout + 1)
+		client, server := net.Pipe()
+		if _, err := w.add(t.Context(), ended, halfPipe{server}); err != nil {
+			t.Fatal(err)
+		}
+		w.drop(ended)
+		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("a client reads %v", err)
+		}
+		if len(w.conns) != 1 || len(other) != 1 {
+			t.Errorf("%d connections are left, %d of the other listener", len(w.conns), len(other))
+		}
 	})
 }
 

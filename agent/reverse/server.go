@@ -18,9 +18,8 @@ const (
 	// openTimeout bounds the wait for ReverseOpen, and sending each frame to
 	// the host.
 	openTimeout = 10 * time.Second
-	// maxOpen bounds the host's simultaneous connections. Each costs the guest
-	// two blocks, two descriptors and two goroutines; more would be a bug of
-	// the host.
+	// maxOpen bounds the host's simultaneous connections but those that it has
+	// taken, of which it bounds each listener's; more would be a bug of the host.
 	maxOpen = 1024
 )
 
@@ -42,8 +41,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// serve serves one of the host's connections to its end and closes it.
-func (s *Server) serve(ctx context.Context, conn net.Conn, _ func()) error {
+// serve serves one of the host's connections to its end and closes it. It calls
+// taken once the connection has taken one that waited.
+func (s *Server) serve(ctx context.Context, conn net.Conn, taken func()) error {
 	defer conn.Close()
 	host, ok := conn.(relay.HalfCloser)
 	if !ok {
@@ -61,7 +61,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, _ func()) error {
 	case *api.ReverseOpen_Listen:
 		return s.listen(ctx, conn, what.Listen)
 	case *api.ReverseOpen_Take:
-		return s.take(ctx, host, what.Take)
+		return s.take(ctx, host, what.Take, taken)
 	case *api.ReverseOpen_Datagrams:
 		return serveDatagrams(ctx, conn, what.Datagrams)
 	}
@@ -69,7 +69,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, _ func()) error {
 }
 
 // take joins the host's connection with the waiting one.
-func (s *Server) take(ctx context.Context, host relay.HalfCloser, id uint64) error {
+func (s *Server) take(ctx context.Context, host relay.HalfCloser, id uint64, taken func()) error {
 	conn, ok := s.waiting.take(id)
 	if !ok {
 		return refuse(host, fmt.Errorf("take connection %d: it does not wait, or not any more", id))
@@ -77,6 +77,7 @@ func (s *Server) take(ctx context.Context, host relay.HalfCloser, id uint64) err
 	if err := answer(host, ""); err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	taken()
 	return relay.Join(ctx, host, conn)
 }
 

@@ -32,7 +32,7 @@ func runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "rm", Usage: "remove the container at its end"},
 			&cli.StringFlag{Name: "name", Usage: "the container's `NAME`"},
 			&cli.StringFlag{Name: "pull", Usage: "`WHEN` to ask the registry: missing, always, never", Value: pullMissing},
-			&cli.StringFlag{Name: "network", Usage: "`PROGRAM` of the network: pasta, slirp4netns, or none (default: the first that is installed)"},
+			&cli.StringFlag{Name: "network", Usage: "`PROGRAM` of the network: pasta, slirp4netns, or none (default: the first that works)"},
 			storeFlag(),
 		}, specFlags()...),
 		Action: runAction,

@@ -23,9 +23,10 @@ const pastaPause = 10 * time.Millisecond
 func startPasta(ctx context.Context, n *Net, cfg Config) error {
 	n.Resolver = pastaResolver
 	log, pid := filepath.Join(cfg.Dir, "pasta.log"), filepath.Join(cfg.Dir, "pasta.pid")
-	mountPoint := filepath.Join(cfg.Dir, "netns")
+	seen := filepath.Join(pastaFiles, cfg.Dir)
+	mountPoint := filepath.Join(seen, "netns")
 	args := []string{
-		"--config-net", "--foreground", "--quiet", "--log-file", log, "--pid", pid,
+		"--config-net", "--foreground", "--quiet", "--pid", filepath.Join(seen, "pasta.pid"),
 		// By default pasta runs as "nobody", who could not enter the namespace.
 		// As root it still leaves the host's root directory and drops all
 		// capabilities that it does not need.
@@ -37,6 +38,9 @@ func startPasta(ctx context.Context, n *Net, cfg Config) error {
 	args = append(args, pastaPorts("-t", "tcp", cfg.Ports)...)
 	args = append(args, pastaPorts("-u", "udp", cfg.Ports)...)
 	err := n.launch(Pasta, args, nil, log, func() error {
+		if err := showDir(cfg.Dir, seen); err != nil {
+			return err
+		}
 		// pasta opens its namespace by a path after it has given up the right to
 		// inspect other processes: the namespace must be a mount.
 		if err := os.WriteFile(mountPoint, nil, 0o600); err != nil {
@@ -48,6 +52,31 @@ func startPasta(ctx context.Context, n *Net, cfg Config) error {
 		return err
 	}
 	return n.awaitFile(ctx, pid, log)
+}
+
+// pastaFiles is where the AppArmor profile of distributions' pasta lets it write,
+// and not read (contrib/apparmor in passt's source): so it gets its directory there,
+// in its own mount namespace, and logs to its standard error instead of a file.
+const pastaFiles = "/tmp"
+
+// showDir makes a directory visible at another place, which is below pastaFiles, in
+// the mount namespace of the calling thread. What else is in pastaFiles is hidden.
+func showDir(dir, at string) error {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // it may be below pastaFiles
+	if err != nil {
+		return fmt.Errorf("open %s: %w", dir, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Mount("tmpfs", pastaFiles, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700"); err != nil {
+		return fmt.Errorf("mount a tmpfs on %s: %w", pastaFiles, err)
+	}
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/thread-self/fd/%d", fd), at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", dir, at, err)
+	}
+	return nil
 }
 
 // pastaPorts returns the arguments for one protocol's ports.

@@ -38,7 +38,9 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, files
+	// By a pipe: an AppArmor profile of the program may not allow the file.
+	said := struct{ io.Writer }{out}
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = said, said, files
 	// A separate process group: Ctrl-C is for the container, not for the program.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }

@@ -65,18 +65,22 @@ func Start(ctx context.Context, cfg Config) (*Net, error) {
 	if err := checkPorts(ctx, cfg.Ports); err != nil {
 		return nil, err
 	}
-	var errs []error
+	var missing, failed []error
 	for _, name := range names {
 		n, err := start(ctx, name, cfg)
-		if err == nil {
+		switch {
+		case err == nil:
 			return n, nil
+		case errdefs.IsNotFound(err):
+			missing = append(missing, err)
+		default:
+			failed = append(failed, err)
 		}
-		if !errdefs.IsNotFound(err) {
-			return nil, err
-		}
-		errs = append(errs, err)
 	}
-	return nil, errors.Join(errs...)
+	if len(failed) > 0 {
+		return nil, errors.Join(failed...)
+	}
+	return nil, errors.Join(missing...)
 }
 
 func start(ctx context.Context, name string, cfg Config) (*Net, error) {

@@ -150,6 +150,49 @@ func TestEnd(t *testing.T) {
 	})
 }
 
+// With AppArmor, pasta may write below /tmp alone, and read nothing there.
+func TestPastaWritesBelowTmp(t *testing.T) {
+	each(t, func(t *testing.T, program string) {
+		if program != Pasta {
+			t.Skip("it has no such profile")
+		}
+		t.Setenv("TMPDIR", "/var/tmp") // the caller's directory is not in /tmp
+		base := t.TempDir()
+		n, err := Start(context.Background(), Config{Program: program, Dir: base})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		files := 0
+		for _, word := range arguments(t, base) {
+			if strings.Contains(word, base) {
+				files++
+				if !strings.HasPrefix(word, "/tmp/") {
+					t.Errorf("pasta writes %s", word)
+				}
+			}
+		}
+		if files != 2 { // pid and namespace
+			t.Errorf("%d of pasta's arguments name the directory", files)
+		}
+	})
+}
+
+// arguments returns those of the process that has a word in them.
+func arguments(t *testing.T, word string) []string {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), word) {
+			return strings.Split(string(data), "\x00")
+		}
+	}
+	return nil
+}
+
 // running counts the processes with a word in their arguments.
 func running(t *testing.T, word string) int {
 	t.Helper()
@@ -199,5 +242,40 @@ func TestNoProgram(t *testing.T) {
 	}
 	if _, err := Start(context.Background(), Config{Program: "bridge"}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A program that is installed and does not work leaves the network to the other,
+// unless it is the one that was asked for.
+func TestTheFirstThatWorks(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	t.Setenv("TMPDIR", "/var/tmp") // pasta's /tmp is another
+	dir := t.TempDir()
+	broken := []byte("#!/bin/sh\necho it does not work here >&2\nexit 1\n")
+	if err := os.WriteFile(filepath.Join(dir, Pasta), broken, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	slirp, err := exec.LookPath(Slirp)
+	t.Setenv("PATH", dir+":/bin:/usr/bin")
+	if err == nil {
+		n, err := Start(context.Background(), Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatalf("with %s: %v", slirp, err)
+		}
+		if n.Program != Slirp {
+			t.Errorf("the network is of %s", n.Program)
+		}
+		_ = n.Close()
+	}
+	_, err = Start(context.Background(), Config{Program: Pasta, Dir: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "it does not work here") {
+		t.Errorf("asked for pasta: %v", err)
+	}
+	t.Setenv("PATH", dir)
+	_, err = Start(context.Background(), Config{Dir: t.TempDir()})
+	if err == nil || errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "it does not work here") {
+		t.Errorf("without the other: %v", err)
 	}
 }

@@ -108,8 +108,9 @@ func TestLinkChangesItsIdentity(t *testing.T) {
 	l := bridge.join(t, ns, "eth0")
 	p := newPod(ctx, t, d, ns)
 	p.sameState(ctx, t, ns)
+	ns.do(t, "ip link set eth0 down")
+	p.sameState(ctx, t, ns)
 	ns.do(t, fmt.Sprintf(`
-		ip link set eth0 down
 		ip link set eth0 name lan0
 		ip link set lan0 address 02:00:00:00:91:01
 		ip link set lan0 up
@@ -117,5 +118,17 @@ func TestLinkChangesItsIdentity(t *testing.T) {
 		ip route add default via %s`, l.addr6, bridge.gateway4))
 	p.sameState(ctx, t, ns)
 	netns("").do(t, "ip neigh flush all") // the host knows the old MAC
+	netns("").checks(t, targets(1500, l.addrs()...)...)
+}
+
+// A pod starts with routes whose gateway no network covers any more: the
+// namespace's kernel has checked it before.
+func TestGatewayThatIsNotCovered(t *testing.T) {
+	ctx, d := begin(t)
+	bridge := newBridge(t, d, 0)
+	ns := newNetns(t, d)
+	l := bridge.join(t, ns, "eth0")
+	ns.do(t, "ip route del $(ip route show dev eth0 scope link | cut -d' ' -f1) dev eth0")
+	newPod(ctx, t, d, ns)
 	netns("").checks(t, targets(1500, l.addrs()...)...)
 }

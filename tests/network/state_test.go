@@ -33,9 +33,11 @@ const everything = `
 	ip -6 route add default via fd78::1 dev eth0
 	ip route add 10.90.0.0/16 via 10.78.0.9 dev eth0 metric 50 mtu 1200
 	ip route add 169.254.1.1 dev net1 scope link
+	ip route add 10.91.0.0/16 via 10.78.0.9 dev eth0 proto kernel advmss 1100
 	ip -6 route add fd90::/32 via fd78::9 dev eth0 metric 77
 	ip neigh add 10.78.0.1 lladdr 02:00:00:00:77:fe dev eth0 nud permanent
 	ip neigh add fd78::1 lladdr 02:00:00:00:77:fe dev eth0 nud permanent
+	ip neigh add 10.78.0.8 lladdr 03:bf:0a:4e:00:08 dev eth0 nud permanent
 	ip neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev net1 nud permanent
 `
 
@@ -52,6 +54,7 @@ func withEverything(t *testing.T, d *harness.Daemon) netns {
 func TestContainerSeesTheNamespace(t *testing.T) {
 	ctx, d := begin(t)
 	ns := withEverything(t, d)
+	ns.do(t, "ip addr add 10.80.0.2/24 metric 60 dev net1")
 	settled(ctx, t, ns)
 	p := newPod(ctx, t, d, ns)
 	p.sameState(ctx, t, ns)
@@ -73,6 +76,8 @@ func TestContainerSeesTheNamespace(t *testing.T) {
 		"route 0.0.0.0/0 dev eth0 via 10.78.0.1 src 10.78.0.3",
 		"route 0.0.0.0/0 dev net1 via 169.254.1.1 metric 200 onlink",
 		"route 10.90.0.0/16 dev eth0 via 10.78.0.9 metric 50 mtu 1200",
+		"route 10.80.0.0/24 dev net1 src 10.80.0.2 scope link metric 60",
+		"route 10.91.0.0/16 dev eth0 via 10.78.0.9 advmss 1100",
 	} {
 		if !strings.Contains(state, line+"\n") {
 			t.Errorf("the container does not see %q in\n%s", line, state)

@@ -102,10 +102,16 @@ func (n *Network) look(ctx context.Context) (*view, error) {
 	for _, c := range n.nics {
 		own[c.made.Made], own[c.made.Shaper] = true, true
 	}
-	return n.ns.scan(ctx, own, func(index int) bool {
+	found, err := n.ns.scan(ctx, own, func(index int) bool {
 		c, joined := n.nics[index]
 		return joined && !c.gone
 	})
+	if err == nil && n.opts.Model == None { // then no packets pass the links
+		for i := range found.links {
+			found.links[i].down = false
+		}
+	}
+	return found, err
 }
 
 // refuse returns the error for links that cannot have a NIC, once for each.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,12 +16,40 @@ import (
 
 // routing collects the routes that the guest gets.
 type routing struct {
-	names  map[int]string      // the links with a NIC, by index
-	all    map[int]string      // every link
-	local  map[netip.Addr]bool // the guest's own addresses
+	names map[int]string            // the links with a NIC, by index
+	all   map[int]string            // every link
+	local map[netip.Addr]bool       // the guest's own addresses
+	nets  map[string][]netip.Prefix // the networks on each link, by its name
+	// made has the networks to which the kernel makes routes, by the index of the
+	// link.
+	made   map[int]map[netip.Prefix]bool
 	routes []*api.Route
 	spread []spread
 	notes  []string
+}
+
+func newRouting(links map[int]string) *routing {
+	return &routing{
+		names: make(map[int]string), all: links, local: make(map[netip.Addr]bool),
+		nets: make(map[string][]netip.Prefix), made: make(map[int]map[netip.Prefix]bool),
+	}
+}
+
+// madeFor notes the network of an address that a link has, also of one that the
+// guest does not get.
+func (r *routing) madeFor(link int, network netip.Prefix) {
+	if r.made[link] == nil {
+		r.made[link] = make(map[netip.Prefix]bool)
+	}
+	r.made[link][network] = true
+}
+
+// own adds an address of the guest's.
+func (r *routing) own(link string, prefix netip.Prefix, peer string, unrouted bool) {
+	r.local[prefix.Addr()] = true
+	if !unrouted {
+		r.nets[link] = append(r.nets[link], networkOf(prefix, peer))
+	}
 }
 
 // spread is a multipath route.
@@ -30,14 +59,16 @@ type spread struct {
 }
 
 // add adds a route of the main table. It silently skips what the guest's kernel
-// makes too: the kernel's own, and those of router advertisements, which reach
-// the guest. As given ones they would be in the way of the guest's, and be taken
+// makes too. As given ones they would be in the way of the guest's, and be taken
 // away when they expire here.
 func (r *routing) add(route netlink.Route) {
-	if route.Protocol == unix.RTPROT_KERNEL || route.Protocol == unix.RTPROT_RA || route.Dst == nil {
+	if route.Dst == nil {
 		return
 	}
 	to := prefixOf(route.Dst).Masked()
+	if r.madeByKernel(route, to) {
+		return
+	}
 	switch {
 	case route.Type != unix.RTN_UNICAST:
 		r.notef("route to %s: of type %s, which a guest does not get", to, typeName(route.Type))
@@ -51,7 +82,10 @@ func (r *routing) add(route netlink.Route) {
 	}
 	made := &api.Route{
 		Destination: to.String(), Source: r.source(route, to), Scope: uint32(route.Scope),
-		Mtu: uint32(route.MTU), Metric: uint32(route.Priority), // the kernel's are 32 bits wide
+		Mtu: uint32(route.MTU), Metric: uint32(route.Priority), AdvMss: uint32(route.AdvMSS), // the kernel's are 32 bits wide
+	}
+	if dropped := otherMetrics(route); dropped != "" {
+		r.notef("%s of the route to %s: a guest gets only its mtu and advmss", dropped, to)
 	}
 	if len(route.MultiPath) > 0 {
 		r.spread = append(r.spread, spread{made, route.MultiPath})
@@ -62,6 +96,59 @@ func (r *routing) add(route netlink.Route) {
 		return
 	}
 	r.over(made, hop{route.LinkIndex, addrOf(route.Gw, route.Family), route.Flags})
+}
+
+// madeByKernel reports whether a route is one that the guest's kernel makes too:
+// to the network of an address, or from a router's advertisement, which reaches
+// the guest. Programs mark routes as the kernel's as well.
+func (r *routing) madeByKernel(route netlink.Route, to netip.Prefix) bool {
+	_, given := r.names[route.LinkIndex]
+	switch {
+	case route.Protocol == unix.RTPROT_RA:
+		return true
+	case route.Protocol != unix.RTPROT_KERNEL || hasGateway(route):
+		return false
+	case !given || route.Type != unix.RTN_UNICAST:
+		return true
+	default:
+		return route.Priority == kernelMetric(to) && (to.Addr().Is6() || r.made[route.LinkIndex][to])
+	}
+}
+
+// kernelMetric is the metric of the kernel's routes to networks of addresses,
+// unless the address has one (net/ipv4/fib_frontend.c, fib_add_ifaddr;
+// net/ipv6/addrconf.c, addrconf_prefix_route).
+func kernelMetric(to netip.Prefix) int {
+	if to.Addr().Is6() {
+		return 256 // IP6_RT_PRIO_ADDRCONF
+	}
+	return 0
+}
+
+// otherMetrics names the metrics of a route that the guest does not get
+// (ip-route(8)).
+func otherMetrics(route netlink.Route) string {
+	var names []string
+	for _, metric := range []struct {
+		name string
+		set  bool
+	}{
+		{"lock", route.MTULock || route.RtoMinLock}, {"window", route.Window != 0}, {"rtt", route.Rtt != 0}, {"rttvar", route.RttVar != 0},
+		{"ssthresh", route.Ssthresh != 0}, {"cwnd", route.Cwnd != 0}, {"reordering", route.Reordering != 0}, {"hoplimit", route.Hoplimit != 0},
+		{"initcwnd", route.InitCwnd != 0}, {"features", route.Features != 0}, {"rto_min", route.RtoMin != 0}, {"initrwnd", route.InitRwnd != 0},
+		{"quickack", route.QuickACK != 0}, {"congctl", route.Congctl != ""}, {"fastopen_no_cookie", route.FastOpenNoCookie != 0},
+	} {
+		if metric.set {
+			names = append(names, metric.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func hasGateway(route netlink.Route) bool {
+	return route.Gw != nil || route.Via != nil || slices.ContainsFunc(route.MultiPath, func(h *netlink.NexthopInfo) bool {
+		return h.Gw != nil || h.Via != nil
+	})
 }
 
 // hop is a route's next hop.
@@ -79,7 +166,7 @@ func (r *routing) over(route *api.Route, to hop) {
 		return
 	}
 	if !given {
-		r.notef("route to %s: over link %s, which has no NIC", route.Destination, cmp.Or(r.all[to.link], strconv.Itoa(to.link)))
+		r.notef("route to %s: over link %s, which has no NIC or is down", route.Destination, cmp.Or(r.all[to.link], strconv.Itoa(to.link)))
 		return
 	}
 	route.Interface, route.Onlink = name, to.flags&unix.RTNH_F_ONLINK != 0
@@ -107,6 +194,7 @@ func (r *routing) source(route netlink.Route, to netip.Prefix) string {
 // the kernel uses the first, so they keep their order.
 func (r *routing) finish() []*api.Route {
 	r.addSpread()
+	r.markOnlink()
 	slices.SortStableFunc(r.routes, func(a, b *api.Route) int {
 		return cmp.Or(
 			cmp.Compare(rank(a), rank(b)),
@@ -133,6 +221,7 @@ func (r *routing) addSpread() {
 		for _, h := range s.hops {
 			one := &api.Route{
 				Destination: s.route.Destination, Source: s.route.Source, Scope: s.route.Scope, Mtu: s.route.Mtu, Metric: s.route.Metric,
+				AdvMss: s.route.AdvMss,
 			}
 			for taken[key{one.Destination, one.Metric}] {
 				one.Metric++
@@ -145,6 +234,27 @@ func (r *routing) addSpread() {
 			r.over(one, hop{h.LinkIndex, addrOf(h.Gw, familyOf(one)), h.Flags})
 			taken[key{one.Destination, one.Metric}] = len(r.routes) > before
 		}
+	}
+}
+
+// markOnlink marks the routes whose gateway is in no network of their link. The
+// kernel checks that when a route is added, and keeps the route when the network
+// is removed (net/ipv4/fib_semantics.c, fib_check_nh_v4_gw; net/ipv6/route.c,
+// ip6_route_check_nh): the guest's would refuse it.
+func (r *routing) markOnlink() {
+	for _, route := range r.routes {
+		to, err := netip.ParsePrefix(route.Destination)
+		if err == nil && route.Gateway == "" && (to.Addr().Is6() || route.Scope >= unix.RT_SCOPE_LINK) {
+			r.nets[route.Interface] = append(r.nets[route.Interface], to)
+		}
+	}
+	for _, route := range r.routes {
+		gateway, err := netip.ParseAddr(route.Gateway)
+		if err != nil || gateway.Is6() && gateway.IsLinkLocalUnicast() {
+			continue
+		}
+		covers := func(n netip.Prefix) bool { return n.Contains(gateway) }
+		route.Onlink = route.Onlink || !slices.ContainsFunc(r.nets[route.Interface], covers)
 	}
 }
 

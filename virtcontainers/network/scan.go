@@ -39,6 +39,8 @@ type link struct {
 	mtu   int
 	noARP bool
 	up    bool
+	// down is set if the guest's is to be down.
+	down bool
 	// withoutIPv6 is set if the link has no IPv6.
 	withoutIPv6 bool
 	// multicast is set if the link receives all multicast.
@@ -137,6 +139,7 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 		multicast: a.RawFlags&unix.IFF_ALLMULTI != 0,
 		tap:       tap != nil && tap.Mode == netlink.TUNTAP_MODE_TAP && !tap.NonPersist,
 	}
+	found.down = !found.up && !found.tap // a tap's state is that of the VM's other end
 	if err := found.check(a.EncapType); err != nil {
 		v.bad[a.Index] = err
 		if !keep(a.Index) {

@@ -19,33 +19,37 @@ import (
 // pciPaths, by their indexes. notes say what was omitted, and why.
 func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, notes []string, err error) {
 	want = &api.SetNetworkRequest{LoWithoutIpv6: v.loWithoutIPv6}
-	local := make(map[netip.Addr]bool)
-	names := make(map[int]string)
+	r := newRouting(v.names)
 	for _, l := range v.links {
 		path, given := pciPaths[l.index]
 		if !given {
 			continue
 		}
-		names[l.index] = l.name
+		if !l.down { // else the kernel has removed its routes and neighbours
+			r.names[l.index] = l.name
+		}
 		i := &api.Interface{
 			PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP, // at most maxMTU
-			WithoutIpv6: l.withoutIPv6,
+			WithoutIpv6: l.withoutIPv6, Down: l.down,
 		}
 		for _, a := range l.addrs {
-			if prefix, peer := addressOf(a); isStation(prefix.Addr()) && !leftOut(a, prefix.Addr()) {
-				i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer, NoPrefixRoute: v.unrouted(l, a, prefix, peer)})
-				local[prefix.Addr()] = true
+			prefix, peer := addressOf(a)
+			r.madeFor(l.index, networkOf(prefix, peer))
+			if !isStation(prefix.Addr()) || leftOut(a, prefix.Addr()) {
+				continue
 			}
+			unrouted := v.unrouted(l, a, prefix, peer)
+			i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer, NoPrefixRoute: unrouted})
+			r.own(l.name, prefix, peer, unrouted)
 		}
 		want.Interfaces = append(want.Interfaces, i)
 	}
-	r := routing{names: names, all: v.names, local: local}
 	for _, route := range v.routes {
 		r.add(route)
 	}
 	want.Routes = r.finish()
 	notes = append(slices.Clone(v.notes), r.notes...)
-	want.Neighbours = v.neighbours(names)
+	want.Neighbours = v.neighbours(r.names)
 	for _, i := range want.GetInterfaces() {
 		if n := len(i.GetAddresses()); n > api.MaxAddresses {
 			return want, notes, tooMany(fmt.Sprintf("addresses on link %s", i.GetName()), n, api.MaxAddresses)
@@ -56,7 +60,8 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 
 // unrouted reports whether the guest's kernel must not make the usual route to
 // the address's network: if the address has that flag, or the route was removed
-// in the namespace, as CNI's ptp plugin does.
+// in the namespace, as CNI's ptp plugin does, or has another metric: then the guest
+// gets it as a route.
 func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string) bool {
 	if a.Flags&unix.IFA_F_NOPREFIXROUTE != 0 {
 		return true
@@ -64,15 +69,19 @@ func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string
 	if !l.up || prefix.IsSingleIP() && peer == "" {
 		return false // the kernel makes no route
 	}
-	to := prefix.Masked()
-	if peer != "" {
-		if other, err := netip.ParseAddr(peer); err == nil {
-			to = netip.PrefixFrom(other, prefix.Bits()).Masked()
-		}
-	}
+	to := networkOf(prefix, peer)
 	return !slices.ContainsFunc(v.routes, func(r netlink.Route) bool {
-		return r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Dst != nil && prefixOf(r.Dst).Masked() == to
+		return r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Priority == kernelMetric(to) &&
+			r.Dst != nil && prefixOf(r.Dst).Masked() == to && !hasGateway(r)
 	})
+}
+
+// networkOf returns the network to which the kernel makes a route for an address.
+func networkOf(prefix netip.Prefix, peer string) netip.Prefix {
+	if other, err := netip.ParseAddr(peer); err == nil {
+		return netip.PrefixFrom(other, prefix.Bits()).Masked()
+	}
+	return prefix.Masked()
 }
 
 // checkLimits refuses what the guest would refuse.
@@ -153,7 +162,7 @@ func (v *view) neighbours(names map[int]string) []*api.Neighbour {
 		name, given := names[n.LinkIndex]
 		addr := addrOf(n.IP, n.Family)
 		if !given || n.State&netlink.NUD_PERMANENT == 0 || n.Flags&netlink.NTF_PROXY != 0 || len(n.HardwareAddr) != 6 ||
-			n.HardwareAddr[0]&group != 0 || isZero(n.HardwareAddr) || !isStation(addr) {
+			isZero(n.HardwareAddr) || !isStation(addr) {
 			continue
 		}
 		all = append(all, &api.Neighbour{Interface: name, Address: addr.String(), Mac: n.HardwareAddr})

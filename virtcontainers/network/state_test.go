@@ -74,6 +74,7 @@ func TestState(t *testing.T) {
 		},
 		Neighbours: []*api.Neighbour{
 			{Interface: "eth0", Address: "10.1.0.1", Mac: []byte{2, 0, 0, 0, 0, 9}},
+			{Interface: "eth0", Address: "10.1.0.6", Mac: []byte{3, 0, 0, 0, 0, 6}}, // of a cluster
 			{Interface: "eth0", Address: "fd01::1", Mac: []byte{2, 0, 0, 0, 0, 9}},
 		},
 	}
@@ -211,5 +212,126 @@ func TestStateWithoutPrefixRoute(t *testing.T) {
 	want := []*api.Address{{Prefix: "10.1.0.2/24", NoPrefixRoute: true}, {Prefix: "fd01::2/64"}}
 	if diff := cmp.Diff(want, n.State().GetInterfaces()[0].GetAddresses(), protocmp.Transform()); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+}
+
+// A route stays when the one that its gateway was checked against has gone. The
+// guest's kernel would refuse it, and the pod would not start.
+func TestStateOfUncoveredGateways(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+	p.route(t, netlink.Route{LinkIndex: eth0, Scope: netlink.SCOPE_LINK}, "10.5.0.0/16", "")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "0.0.0.0/0", "10.1.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "10.6.0.0/16", "10.5.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "::/0", "fd01::1")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "fd06::/64", "fe80::1")
+	settle(t, p.ns)
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth0, Dst: network("10.1.0.0/24"), Scope: netlink.SCOPE_LINK}))
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth0, Dst: network("fd01::/64")}))
+	must(t, n.Plug(t.Context(), vm))
+	want := []*api.Route{
+		{Interface: "eth0", Destination: "10.5.0.0/16", Scope: unix.RT_SCOPE_LINK},
+		{Interface: "eth0", Destination: "10.6.0.0/16", Gateway: "10.5.0.1"},
+		{Interface: "eth0", Destination: "fd06::/64", Gateway: "fe80::1", Metric: 1024},
+		{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.1.0.1", Onlink: true},
+		{Interface: "eth0", Destination: "::/0", Gateway: "fd01::1", Metric: 1024, Onlink: true},
+	}
+	if diff := cmp.Diff(want, n.State().GetRoutes(), protocmp.Transform()); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+}
+
+// Routes that programs mark as the kernel's are the guest's too: its kernel makes
+// only those to the networks of its addresses, with its own metric.
+func TestStateOfRoutesMarkedAsTheKernels(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+	eth1 := p.veth(t, "eth1", "10.2.0.2/24", "fd02::2/64").Attrs().Index
+	p.route(t, netlink.Route{LinkIndex: eth0, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL}, "10.30.0.0/16", "")
+	p.route(t, netlink.Route{LinkIndex: eth0, Protocol: unix.RTPROT_KERNEL}, "0.0.0.0/0", "10.1.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0, Protocol: unix.RTPROT_KERNEL, Priority: 1024}, "fd30::/64", "")
+	p.route(t, netlink.Route{LinkIndex: eth0, Protocol: unix.RTPROT_KERNEL, Priority: 1024}, "::/0", "fd01::1")
+	settle(t, p.ns)
+	// As with "ip address add ... metric".
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth1, Dst: network("10.2.0.0/24"), Scope: netlink.SCOPE_LINK}))
+	p.route(t, netlink.Route{LinkIndex: eth1, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL, Src: []byte{10, 2, 0, 2}, Priority: 100}, "10.2.0.0/24", "")
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth1, Dst: network("fd02::/64")}))
+	p.route(t, netlink.Route{LinkIndex: eth1, Protocol: unix.RTPROT_KERNEL, Priority: 100}, "fd02::/64", "")
+	must(t, n.Plug(t.Context(), vm))
+	addrs := []*api.Address{{Prefix: "10.2.0.2/24", NoPrefixRoute: true}, {Prefix: "fd02::2/64", NoPrefixRoute: true}}
+	if diff := cmp.Diff(addrs, n.State().GetInterfaces()[1].GetAddresses(), protocmp.Transform()); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+	routes := []*api.Route{
+		{Interface: "eth1", Destination: "10.2.0.0/24", Source: "10.2.0.2", Scope: unix.RT_SCOPE_LINK, Metric: 100},
+		{Interface: "eth0", Destination: "10.30.0.0/16", Scope: unix.RT_SCOPE_LINK},
+		{Interface: "eth1", Destination: "fd02::/64", Metric: 100},
+		{Interface: "eth0", Destination: "fd30::/64", Metric: 1024},
+		{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.1.0.1"},
+		{Interface: "eth0", Destination: "::/0", Gateway: "fd01::1", Metric: 1024},
+	}
+	if diff := cmp.Diff(routes, n.State().GetRoutes(), protocmp.Transform()); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+}
+
+// CNI's routes have an MTU, a metric and an advertised segment size. Others are
+// left out, and the log says so.
+func TestStateOfRouteMetrics(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+	p.route(t, netlink.Route{LinkIndex: eth0, AdvMSS: 1200, MTU: 1300}, "10.30.0.0/16", "10.1.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0, AdvMSS: 1220, InitCwnd: 20, QuickACK: 1, Congctl: "reno"}, "fd30::/64", "fd01::1")
+	p.route(t, netlink.Route{AdvMSS: 1210, MultiPath: []*netlink.NexthopInfo{
+		{LinkIndex: eth0, Gw: []byte{10, 1, 0, 1}}, {LinkIndex: eth0, Gw: []byte{10, 1, 0, 3}},
+	}}, "10.31.0.0/16", "")
+	must(t, n.Plug(t.Context(), vm))
+	routes := []*api.Route{
+		{Interface: "eth0", Destination: "10.30.0.0/16", Gateway: "10.1.0.1", Mtu: 1300, AdvMss: 1200},
+		{Interface: "eth0", Destination: "10.31.0.0/16", Gateway: "10.1.0.1", AdvMss: 1210},
+		{Interface: "eth0", Destination: "10.31.0.0/16", Gateway: "10.1.0.3", Metric: 1, AdvMss: 1210},
+		{Interface: "eth0", Destination: "fd30::/64", Gateway: "fd01::1", Metric: 1024, AdvMss: 1220},
+	}
+	if diff := cmp.Diff(routes, n.State().GetRoutes(), protocmp.Transform()); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+	if want := "initcwnd, quickack, congctl of the route to fd30::/64: a guest gets only its mtu and advmss"; !n.told[want] {
+		t.Errorf("the log has %v, not %q", n.told, want)
+	}
+}
+
+// A link is down in the guest while it is down in the namespace, unless packets
+// do not pass it.
+func TestStateOfLinkThatIsDown(t *testing.T) {
+	t.Parallel()
+	for _, model := range []Model{TCFilter, Macvtap, None} {
+		p := newPod(t)
+		eth0 := linkOf(t, p.ns, "eth0")
+		p.route(t, netlink.Route{LinkIndex: eth0.Attrs().Index}, "0.0.0.0/0", "10.1.0.1")
+		must(t, p.ns.LinkSetDown(eth0))
+		n, vm := p.open(t, Options{Model: model}), newMachine(t)
+		must(t, n.Plug(t.Context(), vm))
+		got := n.State().GetInterfaces()[0]
+		if len(n.State().GetRoutes()) > 0 || got.GetDown() != (model != None) {
+			t.Errorf("%s: the guest is told %v", model, n.State())
+		}
+		before, err := n.look(t.Context())
+		must(t, err)
+		must(t, p.ns.LinkSetUp(eth0))
+		after, err := n.look(t.Context())
+		must(t, err)
+		if model != None && before.fingerprint() == after.fingerprint() {
+			t.Errorf("%s: a link that is up now is no change", model)
+		}
+		must(t, n.Plug(t.Context(), vm))
+		if n.State().GetInterfaces()[0].GetDown() {
+			t.Errorf("%s: the guest is told %v", model, n.State())
+		}
 	}
 }

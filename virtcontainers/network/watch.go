@@ -26,15 +26,15 @@ const (
 	maxRetryTime = 64 * time.Second
 )
 
-// watched are the netlink groups for all that the guest is told
-// (include/uapi/linux/rtnetlink.h).
+// watched are the netlink groups for all that the guest is told, and for the
+// redirects (include/uapi/linux/rtnetlink.h).
 var watched = []int{
-	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_TC, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 }
 
 // Watch calls changed when what the guest should be told differs from the last
-// Plug, and again, after a while, if changed fails. A burst of changes is one
+// Plug, or a link has lost its redirect, and again, after a while, if changed fails. A burst of changes is one
 // call; this package's own changes cause none. It returns nil when ctx ends,
 // and an error when the namespace cannot be watched, or was closed.
 func (n *Network) Watch(ctx context.Context, changed func() error) error {
@@ -71,8 +71,8 @@ func (n *Network) watch(ctx context.Context, news news, changed func() error) er
 	}
 }
 
-// differs reports whether the namespace has changed since the last look. A
-// failed look counts as a change: the Plug that follows reports the error.
+// differs reports whether the namespace has changed since the last look, or a
+// link has no redirect, which Plug then restores. A failed look counts as a change: the Plug that follows reports the error.
 func (n *Network) differs(ctx context.Context) (bool, error) {
 	if err := n.take(ctx); err != nil {
 		return false, err
@@ -84,7 +84,20 @@ func (n *Network) differs(ctx context.Context) (bool, error) {
 	}
 	before := n.seen
 	n.seen = found.fingerprint()
-	return n.seen != before, nil
+	return n.seen != before || n.cut(found), nil
+}
+
+// cut reports whether a link has lost its redirect: another program in the
+// namespace may replace the qdisc.
+func (n *Network) cut(found *view) bool {
+	return slices.ContainsFunc(found.links, func(l link) bool {
+		c, joined := n.nics[l.index]
+		if !joined || c.gone || c.made.Priority == 0 {
+			return false
+		}
+		there, err := n.ns.hasFilter(l.index, c.made.Priority)
+		return err == nil && !there
+	})
 }
 
 // nextPause returns after what time changed is called again, given its error; 0

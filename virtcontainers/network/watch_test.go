@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/fake"
@@ -108,6 +109,36 @@ func TestOwnChangesAreNone(t *testing.T) {
 		if differs, err := n.differs(t.Context()); differs != change.want || err != nil {
 			t.Errorf("after %s: differs %v, %v", change.what, differs, err)
 		}
+	}
+}
+
+// A program in the namespace may take the redirects away: with its own qdisc in
+// place of the link's. Nothing else has changed then.
+func TestWatchRestoresRedirects(t *testing.T) {
+	t.Parallel()
+	for _, model := range []Model{TCFilter, Macvtap} {
+		p := newPod(t)
+		n, vm := p.open(t, Options{Model: model}), newMachine(t)
+		must(t, n.Plug(t.Context(), vm))
+		w := watch(t, n, vm)
+		eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+		clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: eth0, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		}}
+		for what, change := range map[string]func() error{
+			"no qdisc":      func() error { return p.ns.removeIngress(eth0) },
+			"another qdisc": func() error { return errors.Join(p.ns.removeIngress(eth0), p.ns.QdiscAdd(clsact)) },
+		} {
+			time.Sleep(2 * quietTime) // the watch has seen what was before
+			must(t, change())
+			select {
+			case <-w.changes:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s, %s: no change is seen", model, what)
+			}
+			ping(t, p, vm.taps[vm.order[0]][0], "eth0")
+		}
+		w.stop()
 	}
 }
 

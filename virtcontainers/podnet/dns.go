@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -39,8 +43,13 @@ func readDNS(path string) (*api.DNS, error) {
 	return parseResolvConf(data), nil
 }
 
+// maxWord is the length of the longest entry that the guest takes, in bytes
+// (api.MaxDNSEntries).
+const maxWord = 255
+
 // parseResolvConf uses the lines that resolv.conf(5) describes and ignores the
-// others, as the resolver does. The last search line counts.
+// others, as the resolver does. The last search line counts. It also ignores what
+// the guest would refuse: with runc only the container's resolver reads the file.
 func parseResolvConf(data []byte) *api.DNS {
 	dns := &api.DNS{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -52,12 +61,29 @@ func parseResolvConf(data []byte) *api.DNS {
 		}
 		switch fields[0] {
 		case "nameserver":
-			dns.Servers = append(dns.Servers, fields[1])
+			dns.Servers = append(dns.Servers, entries(fields[1:2], isAddress)...)
 		case "search", "domain":
-			dns.Searches = fields[1:]
+			dns.Searches = entries(fields[1:], isWord)
 		case "options":
-			dns.Options = append(dns.Options, fields[1:]...)
+			dns.Options = append(dns.Options, entries(fields[1:], isWord)...)
 		}
 	}
+	for _, list := range []*[]string{&dns.Servers, &dns.Searches, &dns.Options} {
+		*list = (*list)[:min(len(*list), api.MaxDNSEntries)]
+	}
 	return dns
+}
+
+// entries returns the words that are valid.
+func entries(words []string, valid func(string) bool) []string {
+	return slices.DeleteFunc(words, func(word string) bool { return !valid(word) })
+}
+
+func isAddress(word string) bool {
+	_, err := netip.ParseAddr(word)
+	return err == nil && isWord(word)
+}
+
+func isWord(word string) bool {
+	return len(word) <= maxWord && utf8.ValidString(word) && !strings.ContainsFunc(word, unicode.IsControl)
 }

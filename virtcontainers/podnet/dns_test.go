@@ -3,6 +3,7 @@ package podnet
 import (
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,23 @@ func TestParseResolvConf(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The guest refuses its whole network for a word that it cannot use. With runc a
+// container starts with any file.
+func TestParseResolvConfOfAUser(t *testing.T) {
+	long := strings.Repeat("x", 256)
+	got := parseResolvConf([]byte("nameserver 1.1.1.1#53\nnameserver [::1]:53\nnameserver fe80::1%eth0\nnameserver dns.example\n" +
+		"search a." + long + " b.svc \xe9.svc c\x01.svc\noptions ndots:2 " + long + "\n" + strings.Repeat("nameserver 10.0.0.1\noptions x\n", 100)))
+	if len(got.Servers) != api.MaxDNSEntries || got.Servers[0] != "fe80::1%eth0" || got.Servers[1] != "10.0.0.1" {
+		t.Errorf("servers: %q", got.Servers)
+	}
+	if diff := cmp.Diff([]string{"b.svc"}, got.Searches); diff != "" {
+		t.Error(diff)
+	}
+	if len(got.Options) != api.MaxDNSEntries || got.Options[0] != "ndots:2" || got.Options[1] != "x" {
+		t.Errorf("options: %q", got.Options)
 	}
 }
 
@@ -47,9 +65,12 @@ func FuzzParseResolvConf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dns := parseResolvConf(data)
 		for _, list := range [][]string{dns.Servers, dns.Searches, dns.Options} {
+			if len(list) > api.MaxDNSEntries {
+				t.Errorf("%d entries", len(list))
+			}
 			for _, word := range list {
-				if word == "" {
-					t.Error("an empty word")
+				if word == "" || len(word) > 255 || strings.ContainsFunc(word, unicode.IsControl) {
+					t.Errorf("the word %q", word)
 				}
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/ctxmutex"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/forward"
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -103,10 +104,13 @@ type Pod struct {
 	gone      func() bool
 
 	resolvers resolvers
+	// telling is held while the guest is told: it applies concurrent calls in any
+	// order, and the newest state must be the last.
+	telling ctxmutex.Mutex
 }
 
 // New describes a network; it does nothing yet.
-func New(opts Options) *Pod { return &Pod{opts: opts} }
+func New(opts Options) *Pod { return &Pod{opts: opts, telling: ctxmutex.New()} }
 
 // enabled reports whether the pod's network namespace is used at all.
 func (p *Pod) enabled() bool {
@@ -226,13 +230,17 @@ func (p *Pod) StopForward(context.Context) error {
 
 // Tell sends the guest its whole network.
 func (p *Pod) Tell(ctx context.Context) error {
+	if err := p.telling.Lock(ctx); err != nil {
+		return fmt.Errorf("tell the guest its network: wait for the call before: %w", err)
+	}
+	defer p.telling.Unlock()
 	want := &api.SetNetworkRequest{}
 	if p.links != nil {
 		want = proto.CloneOf(p.links.State())
 	}
 	dns, err := readDNS(p.opts.Spec.ResolvConf)
-	if err != nil {
-		return err
+	if err != nil { // /dev/null, or gone by now: containers have it as it is
+		log.G(ctx).WithError(err).Warn("the guest's own resolver has no settings")
 	}
 	want.Hostname, want.Dns = p.opts.Hostname, dns
 	changes, err := p.client.SetNetwork(ctx, want)

@@ -117,6 +117,7 @@ func routeLine(r netlink.Route, name string) string {
 	add(r.Scope != netlink.SCOPE_UNIVERSE, "scope %s", r.Scope)
 	add(r.Priority != 0, "metric %d", r.Priority)
 	add(r.MTU != 0, "mtu %d", r.MTU)
+	add(r.AdvMSS != 0, "advmss %d", r.AdvMSS)
 	add(r.Flags&unix.RTNH_F_ONLINK != 0, "%s", "onlink")
 	return line
 }
