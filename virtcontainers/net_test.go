@@ -269,3 +269,34 @@ func TestRecoverNetwork(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// An engine may make the network between a container's creation and its start: its
+// process finds all of it. A guest that has it is not told again.
+func TestNetworkMadeBeforeStart(t *testing.T) {
+	for name, changed := range map[string]bool{"changed": true, "as before": false} {
+		t.Run(name, func(t *testing.T) {
+			host, net := newHost(t), newNetwork()
+			p, err := bootOn(t, host, net.platform(host.Platform()), func(*virtcontainers.Options) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := p.create(sandboxID)
+			calls := len(host.Agent.Calls())
+			want := []string{"Start " + sandboxID}
+			if changed {
+				net.setMTU(9000) // unseen by the watch, as a moment before
+				want = []string{"SetNetwork", "Start " + sandboxID}
+			}
+			p.start(initOf(t, c))
+			var order []string
+			for _, call := range host.Agent.Calls()[calls:] {
+				if strings.HasPrefix(call, "SetNetwork") || strings.HasPrefix(call, "Start") {
+					order = append(order, call)
+				}
+			}
+			if diff := cmp.Diff(want, order); diff != "" {
+				t.Errorf("calls to the guest: %s", diff)
+			}
+		})
+	}
+}

@@ -160,12 +160,28 @@ func (p *Process) start(ctx context.Context) error {
 		}
 	} else {
 		defer p.container.sandbox.timed(p.container.ID, startSpan, startAction)()
+		if err := p.container.awaitNetwork(ctx); err != nil {
+			return err
+		}
 		p.container.sandbox.network.OpenResolvers(ctx, p.container.Bundle.ResolvConf())
 	}
 	if err := p.startInGuest(ctx, client); err != nil || p.execID != "" {
 		return err
 	}
 	return p.container.runPoststart(ctx)
+}
+
+// awaitNetwork gives the guest the network that the engine has made since the
+// container was created: Docker makes it then since version 28 (its daemon/start.go).
+// Containers that join a pod find its network made.
+func (c *Container) awaitNetwork(ctx context.Context) error {
+	if c.ID != c.sandbox.ID {
+		return nil
+	}
+	if err := c.sandbox.network.Refresh(ctx); err != nil {
+		return fmt.Errorf("give the guest the network of its namespace: %w", err)
+	}
+	return nil
 }
 
 // startInGuest runs the process; the init of a restored container runs on.

@@ -15,6 +15,7 @@ func networkScenes() []scene {
 	return []scene{
 		{name: "ports", play: playPorts},
 		{name: "networks", play: playNetworks},
+		{name: "first moment", play: playFirstMoment},
 		{name: "namespaces", play: playNamespaces},
 		{name: "names", play: playNames},
 		{name: "compose", needs: Compose, play: playCompose},
@@ -97,6 +98,19 @@ func playNetworks(ctx context.Context, s *stage) {
 	s.note("from another network", s.script(ctx, "nc -w 3 10.99.7.20 80 </dev/null || exit 9").code) // Podman lets it pass
 	s.expect("from the host", get(ctx, "http://10.99.7.20"), "served\n")
 	s.expect("gateway", s.run(ctx, "exec", web, "ping", "-c", "1", "-W", "5", "10.99.7.1").code, "0")
+}
+
+// A process finds its network as it starts: engines make it before.
+func playFirstMoment(ctx context.Context, s *stage) {
+	network := s.thing("network", "net")
+	s.expect("create", s.run(ctx, "network", "create", "--subnet", "10.99.6.0/24", network).code, "0")
+	const look = `ip -4 -o addr show dev eth0 | awk '{print $4}'; ip route | awk '$1 == "default" {print $3}'; exec true`
+	for range 3 {
+		r := s.script(ctx, look, "--network", network, "--ip", "10.99.6.20")
+		if want := "10.99.6.20/24\n10.99.6.1\n"; r.stdout != want {
+			s.complaints = append(s.complaints, fmt.Sprintf("%s: with %s a process finds %q, want %q", s.scene, s.runtime.Name, r.stdout, want))
+		}
+	}
 }
 
 func playNamespaces(ctx context.Context, s *stage) {

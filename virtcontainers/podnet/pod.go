@@ -107,6 +107,8 @@ type Pod struct {
 	// telling is held while the guest is told: it applies concurrent calls in any
 	// order, and the newest state must be the last.
 	telling ctxmutex.Mutex
+	// told is what the guest has; nil if that is not known. telling guards it.
+	told *api.SetNetworkRequest
 }
 
 // New describes a network; it does nothing yet.
@@ -229,11 +231,32 @@ func (p *Pod) StopForward(context.Context) error {
 }
 
 // Tell sends the guest its whole network.
-func (p *Pod) Tell(ctx context.Context) error {
+func (p *Pod) Tell(ctx context.Context) error { return p.tell(ctx, false) }
+
+// tell is Tell; onlyNews leaves out a call that would tell the guest what it has.
+func (p *Pod) tell(ctx context.Context, onlyNews bool) error {
 	if err := p.telling.Lock(ctx); err != nil {
 		return fmt.Errorf("tell the guest its network: wait for the call before: %w", err)
 	}
 	defer p.telling.Unlock()
+	want := p.wanted(ctx)
+	if onlyNews && proto.Equal(want, p.told) {
+		return nil
+	}
+	p.told = nil
+	changes, err := p.client.SetNetwork(ctx, want)
+	if err != nil {
+		return err
+	}
+	p.told = want
+	for _, c := range changes {
+		log.G(ctx).WithField("source", "agent").Debugf("network: %s", c)
+	}
+	return nil
+}
+
+// wanted is the network that the guest is to have, as of the last Plug.
+func (p *Pod) wanted(ctx context.Context) *api.SetNetworkRequest {
 	want := &api.SetNetworkRequest{}
 	if p.links != nil {
 		want = proto.CloneOf(p.links.State())
@@ -243,25 +266,24 @@ func (p *Pod) Tell(ctx context.Context) error {
 		log.G(ctx).WithError(err).Warn("the guest's own resolver has no settings")
 	}
 	want.Hostname, want.Dns = p.opts.Hostname, dns
-	changes, err := p.client.SetNetwork(ctx, want)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		log.G(ctx).WithField("source", "agent").Debugf("network: %s", c)
-	}
-	return nil
+	return want
 }
 
-// Refresh brings the guest up to date with the namespace.
+// Refresh brings the guest up to date with the namespace, whatever Watch has seen of
+// it so far. The guest is not called if there is nothing new.
 func (p *Pod) Refresh(ctx context.Context) error {
 	if p.links == nil {
 		return nil
 	}
+	leave, err := p.opts.Pass(ctx, "a change of its network")
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := p.links.Plug(ctx, p.vm); err != nil {
 		return err
 	}
-	return p.Tell(ctx)
+	return p.tell(ctx, true)
 }
 
 // Unplug takes the VM's NICs and ends the forwarding of resolvers until Replug:
