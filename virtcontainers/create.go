@@ -124,9 +124,7 @@ func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) er
 	if err != nil {
 		return err
 	}
-	if len(spec.Dropped) > 0 {
-		log.G(ctx).WithField("container", c.ID).Warnf("not given to the guest: %v", spec.Dropped)
-	}
+	c.warnOfLost(ctx, spec.Dropped)
 	if spec.Unconfined {
 		log.G(ctx).WithField("container", c.ID).Info("the container's seccomp profile is not applied: runtime.disable_guest_seccomp is true")
 	}
