@@ -87,7 +87,7 @@ func (s *shim) serve(t *testing.T, socket string, service *task.Service) {
 		t.Fatal(err)
 	}
 	task.Register(server, service)
-	sandbox.Register(server, sandbox.New(id, service))
+	sandbox.Register(server, sandbox.New(id, "", service))
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

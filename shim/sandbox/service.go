@@ -41,7 +41,9 @@ const (
 
 // Service is the sandbox API of one sandbox.
 type Service struct {
-	id   string
+	id string
+	// file is the configuration file that the engine named, or "".
+	file string
 	host Host
 
 	mu sync.Mutex // guards what follows
@@ -53,8 +55,9 @@ type Service struct {
 
 var _ sandbox.TTRPCSandboxService = (*Service)(nil)
 
-// New makes the service of the sandbox of that id.
-func New(id string, host Host) *Service { return &Service{id: id, host: host} }
+// New makes the service of the sandbox of that id. file is the configuration file that
+// the engine named when it started the shim, or "": requests name none.
+func New(id, file string, host Host) *Service { return &Service{id: id, file: file, host: host} }
 
 // check refuses requests for another sandbox.
 func (s *Service) check(id string) error {
@@ -69,7 +72,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
 	}
-	cfg, err := config.Load("")
+	cfg, err := config.Load(s.file)
 	if err == nil {
 		cfg, err = cfg.Annotate(r.Annotations)
 	}
