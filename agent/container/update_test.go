@@ -28,7 +28,7 @@ func after(t *testing.T, updates ...string) *cgroups.Resources {
 }
 
 // A limit of memory can be raised above a swap limit that an earlier update has
-// taken away, as with runc.
+// lifted, as with runc.
 func TestSwapIsForgotten(t *testing.T) {
 	const first, raised = `{"limit":100,"swap":200}`, `{"limit":300}`
 	for name, test := range map[string]struct {
