@@ -104,6 +104,9 @@ type Options struct {
 	ShmBytes uint64
 	Config   *config.Config
 	Observer Observer
+	// Sysctls are the pod's. Without a pause container, whose spec would have them, the
+	// guest gets them with each of the pod's containers.
+	Sysctls map[string]string
 	// StandIn gives the sandbox its own stand-in process: no container of
 	// it has the sandbox's id.
 	StandIn bool

@@ -53,6 +53,11 @@ type shim struct {
 
 func newShim(t *testing.T) *shim {
 	t.Helper()
+	return newShimWith(t, func(*task.Options) {})
+}
+
+func newShimWith(t *testing.T, change func(*task.Options)) *shim {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("sandboxes mount, which needs root")
 	}
@@ -62,9 +67,9 @@ func newShim(t *testing.T) *shim {
 	}
 	configure(t, "")
 	s := &shim{host: fakeguest.New(dir)}
-	service := task.New(task.Options{
-		ID: id, Platform: s.host.Platform(), Publisher: silent{}, Exit: func() { s.exits.Add(1) },
-	})
+	opts := task.Options{ID: id, Platform: s.host.Platform(), Publisher: silent{}, Exit: func() { s.exits.Add(1) }}
+	change(&opts)
+	service := task.New(opts)
 	s.serve(t, filepath.Join(dir, "shim.sock"), service)
 	t.Cleanup(func() {
 		if err := service.Stop(context.Background()); err != nil {

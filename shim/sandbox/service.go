@@ -3,7 +3,9 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,6 +84,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	if err := checkNamespaces(r.Options, cfg); err != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
 	}
+	warnOfAnnotations(r, cfg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opts != nil {
@@ -94,8 +97,20 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		StandIn:     true,
 		Pod:         podName(r.Options),
 		Size:        sizing.Hints{Limits: podLimits(r.Options)},
+		Sysctls:     podSysctls(r.Options),
 	}
 	return &sandbox.CreateSandboxResponse{}, nil
+}
+
+// warnOfAnnotations adds a warning to the configuration if the pod has annotations
+// that do not count. With a pause container the engine passes on those that its
+// pod_annotations choose; in the pod's configuration there are all.
+func warnOfAnnotations(r *sandbox.CreateSandboxRequest, cfg *config.Config) {
+	unread := podAnnotations(r.Options)
+	maps.DeleteFunc(unread, func(name, _ string) bool { _, read := r.Annotations[name]; return read })
+	if names := config.Ours(unread); len(names) > 0 {
+		cfg.Warnings = append(cfg.Warnings, "the pod's annotations are ignored, because the engine has not chosen them (sandboxer = \"shim\"): "+strings.Join(names, ", "))
+	}
 }
 
 // checkNamespaces refuses a pod that asks for namespaces of the host that its

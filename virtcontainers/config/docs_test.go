@@ -67,7 +67,8 @@ pod_annotations = ["io.katacontainers.*"]
 container_annotations = ["io.katacontainers.container.*"]
 ` + "```" + `
 
-and iSulad all that ` + "`isula run --annotation`" + ` gets. The rules:
+and iSulad all that ` + "`isula run --annotation`" + ` gets. With containerd's ` + "`sandboxer = \"shim\"`" + ` there is no such choice: a pod's
+annotations are ignored with a warning. The rules:
 
 - ` + "`io.katacontainers.config.hypervisor.NAME`" + ` counts only if an expression in ` + "`enable_annotations`" + ` matches all of NAME:
   ` + "`kernel`" + ` does not enable ` + "`kernel_params`" + `, ` + "`kernel.*`" + ` does. (Kata Containers is content with a part. An expression that matches
