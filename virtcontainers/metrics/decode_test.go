@@ -62,7 +62,7 @@ func TestDecodeHasEachOnce(t *testing.T) {
 	}
 }
 
-// Pressures are percentages: what is no number cannot be encoded as JSON, which the
+// Pressures are percentages: JSON has no NaN and no infinity, which the
 // kubelet does for all pods at once.
 func TestDecodePressures(t *testing.T) {
 	psi := func() *v2.PSIStats {
