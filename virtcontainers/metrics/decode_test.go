@@ -62,8 +62,8 @@ func TestDecodeHasEachOnce(t *testing.T) {
 	}
 }
 
-// Pressures are percentages: JSON has no NaN and no infinity, which the
-// kubelet does for all pods at once.
+// Pressures are percentages. JSON has no NaN and no infinity, and the kubelet encodes
+// those of all pods at once.
 func TestDecodePressures(t *testing.T) {
 	psi := func() *v2.PSIStats {
 		return &v2.PSIStats{Some: &v2.PSIData{Avg10: math.NaN(), Avg60: math.Inf(1), Avg300: -1, Total: 5}, Full: &v2.PSIData{Avg10: 99.5, Avg60: 100, Avg300: 1e300}}
