@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
@@ -40,7 +39,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	if err := bundle.CheckID(opts.ID); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
-	opts.Bundle = withSysctls(opts.Bundle, s.opts.Sysctls)
+	opts.Bundle = s.opts.complete(opts.Bundle)
 	c := &Container{
 		ID: opts.ID, Bundle: opts.Bundle, sandbox: s,
 		files: s.files.Container(guestfs.Request{ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs}),
@@ -70,18 +69,6 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
 	}
 	return c, nil
-}
-
-// withSysctls returns the bundle with the pod's sysctls in its spec.
-func withSysctls(b *bundle.Bundle, pod map[string]string) *bundle.Bundle {
-	if len(pod) == 0 {
-		return b
-	}
-	spec, linux := *b.Spec, *b.Spec.Linux
-	linux.Sysctl = maps.Clone(pod)
-	maps.Copy(linux.Sysctl, b.Spec.Linux.Sysctl)
-	spec.Linux = &linux
-	return &bundle.Bundle{Dir: b.Dir, Spec: &spec}
 }
 
 // create runs the container's own list of steps; it is unwound like a boot.

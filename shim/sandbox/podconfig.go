@@ -18,11 +18,14 @@ import (
 const (
 	fieldMetadata    = 1
 	fieldHostname    = 2
+	fieldDNS         = 4
 	fieldAnnotations = 7
 	fieldLinux       = 8
 	// LinuxPodSandboxConfig.cgroup_parent, .sysctls and .resources: the sum of the
 	// pod's containers' resources.
 	fieldCgroupParent, fieldSysctls, fieldResources = 1, 3, 5
+	// DNSConfig.
+	fieldServers, fieldSearches, fieldDNSOptions = 1, 2, 3
 	// An entry of a map.
 	fieldKey, fieldValue = 1, 2
 	// LinuxContainerResources.
@@ -138,6 +141,16 @@ func bytesField(data []byte, num protowire.Number) ([]byte, bool) {
 	}
 	content, n := protowire.ConsumeBytes(value)
 	return content, n >= 0
+}
+
+// listField returns a field of type repeated string.
+func listField(data []byte, num protowire.Number) (list []string) {
+	for value := range fields(data, num, protowire.BytesType) {
+		if content, n := protowire.ConsumeBytes(value); n >= 0 {
+			list = append(list, string(content))
+		}
+	}
+	return list
 }
 
 // mapField returns a field of type map<string, string>.

@@ -133,7 +133,7 @@ func hostname(name string) *anypb.Any {
 // boot creates and starts the sandbox.
 func (s *shim) boot(t *testing.T) *sandboxapi.StartSandboxResponse {
 	t.Helper()
-	if _, err := s.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{SandboxID: id, Options: hostname("web")}); err != nil {
+	if _, err := s.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{SandboxID: id, BundlePath: t.TempDir(), Options: hostname("web")}); err != nil {
 		t.Fatal(err)
 	}
 	started, err := s.StartSandbox(t.Context(), &sandboxapi.StartSandboxRequest{SandboxID: id})

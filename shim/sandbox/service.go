@@ -69,7 +69,8 @@ func (s *Service) check(id string) error {
 	return nil
 }
 
-// CreateSandbox reads the configuration; nothing is made yet.
+// CreateSandbox reads the configuration; nothing is made yet, except files in the
+// bundle.
 func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxRequest) (*sandbox.CreateSandboxResponse, error) {
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
@@ -90,14 +91,19 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	if s.opts != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, errdefs.ErrAlreadyExists)
 	}
+	mounts, resolvConf, err := podFiles(r)
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
+	}
 	s.opts = &virtcontainers.Options{
 		Hostname: podHostname(r.Options), Config: cfg,
-		Network:     podnet.Spec{Namespace: r.NetnsPath},
+		Network:     podnet.Spec{Namespace: r.NetnsPath, ResolvConf: resolvConf},
 		CgroupsPath: podCgroup(r.Options, s.id),
 		StandIn:     true,
 		Pod:         podName(r.Options),
 		Size:        sizing.Hints{Limits: podLimits(r.Options)},
 		Sysctls:     podSysctls(r.Options),
+		Mounts:      mounts,
 	}
 	return &sandbox.CreateSandboxResponse{}, nil
 }
