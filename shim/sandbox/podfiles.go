@@ -45,12 +45,20 @@ func podFiles(r *sandbox.CreateSandboxRequest) (mounts []specs.Mount, resolvConf
 	mounts = append(mounts, bindMount("/dev/shm", "/dev/shm"))
 	for _, file := range []struct{ target, content string }{{"/etc/resolv.conf", dns}, {"/etc/hostname", hostname + "\n"}} {
 		path := filepath.Join(r.BundlePath, filepath.Base(file.target))
-		if err := os.WriteFile(path, []byte(file.content), 0o644); err != nil {
+		if err := writePublic(path, file.content); err != nil {
 			return nil, "", fmt.Errorf("write the pod's %s: %w", file.target, err)
 		}
 		mounts = append(mounts, bindMount(path, file.target))
 	}
 	return mounts, filepath.Join(r.BundlePath, filepath.Base(hostResolvConf)), nil
+}
+
+// writePublic writes a file that all users of containers may read, whatever the umask.
+func writePublic(path, content string) error {
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o644)
 }
 
 func bindMount(source, target string) specs.Mount {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	sandboxapi "github.com/containerd/containerd/api/runtime/sandbox/v1"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -35,6 +36,7 @@ func TestPodsSysctls(t *testing.T) {
 	linux := pair(3, "net.core.somaxconn", "7") + message(1, "/parent") + pair(3, "kernel.shm_rmid_forced", "1")
 	dns := message(4, message(2, "a.example")+message(1, "192.0.2.1")+message(2, "b.example")+message(1, "192.0.2.2")+message(3, "ndots:5"))
 	options := message(1, "metadata") + message(2, "web") + dns + pair(7, "io.katacontainers.config.agent.enable_tracing", "true") + pair(7, "other", "x") + message(8, linux)
+	defer unix.Umask(unix.Umask(0o077)) // as an engine may have it
 	_, err := s.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{
 		SandboxID: id, BundlePath: dir, Options: &anypb.Any{TypeUrl: "runtime.v1.PodSandboxConfig", Value: []byte(options)},
 	})
@@ -69,6 +71,9 @@ func checkFiles(t *testing.T, booted virtcontainers.Options, dir string) {
 	} {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
 			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+		}
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != 0o644 {
+			t.Errorf("%s: %v, %v; every user of a container reads it", name, info.Mode(), err)
 		}
 	}
 }
