@@ -249,6 +249,10 @@ func (s *shim) checkMetrics(t *testing.T) {
 	if _, err = s.SandboxMetrics(t.Context(), &sandboxapi.SandboxMetricsRequest{SandboxID: id}); err == nil {
 		t.Error("metrics that cannot be read are no error")
 	}
+	s.host.Agent.Fail("Stats", errdefs.ErrNotFound) // a container that is being deleted
+	if _, err = s.SandboxMetrics(t.Context(), &sandboxapi.SandboxMetricsRequest{SandboxID: id}); err != nil {
+		t.Errorf("metrics beside a deletion: %v", err)
+	}
 	s.host.Agent.Fail("Stats", nil)
 }
 
