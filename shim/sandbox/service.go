@@ -86,14 +86,14 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
 	}
 	warnOfAnnotations(r, cfg)
+	mounts, resolvConf, err := podFiles(r)
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opts != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, errdefs.ErrAlreadyExists)
-	}
-	mounts, resolvConf, err := podFiles(r)
-	if err != nil {
-		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
 	}
 	s.opts = &virtcontainers.Options{
 		Hostname: podHostname(r.Options), Config: cfg,
