@@ -7,10 +7,12 @@ import (
 	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
 	"github.com/katabox/katabox/virtcontainers/metrics"
 )
 
@@ -73,6 +75,7 @@ func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 		err = c.sandbox.sizing.Update(ctx, c.ID, resources.GetValue(), func(update *specs.LinuxResources) error {
 			_, err := client.Task().Update(ctx, &task.UpdateTaskRequest{ID: c.ID, Resources: resources})
 			if err == nil && update != nil {
+				c.warnOfLost(ctx, guestspec.LostLimits(update))
 				c.showLimits(ctx, update)
 			}
 			return guest.Err(err)
@@ -82,6 +85,13 @@ func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 		return fmt.Errorf("update container %s: %w", c.ID, err)
 	}
 	return nil
+}
+
+// warnOfLost logs what the container has asked for and its guest does not get.
+func (c *Container) warnOfLost(ctx context.Context, lost []string) {
+	if len(lost) > 0 {
+		log.G(ctx).WithField("container", c.ID).Warnf("not given to the guest: %v", lost)
+	}
 }
 
 // Stats reads the container's counters in the guest. While the sandbox

@@ -84,3 +84,34 @@ func TestUpdateAndStats(t *testing.T) {
 	wantError(t, "stats afterwards", err, errdefs.IsUnavailable, errDied.Error())
 	wantError(t, "update afterwards", c.Update(t.Context(), resources), errdefs.IsUnavailable, errDied.Error())
 }
+
+// The log names the limits of an update that the guest does not have, as at a
+// container's creation.
+func TestUpdateSaysWhatIsLost(t *testing.T) {
+	p := newPod(t)
+	c := p.run(sandboxID)
+	for limits, want := range map[string]string{
+		`{"pids":{"limit":7},"cpu":{"cpus":"0","quota":100000},"memory":{"limit":1048576,"kernel":-1}}`: "",
+		`{"memory":{"swappiness":10}}`:                                                       "not given to the guest: [swappiness]",
+		`{"memory":{"kernel":4096},"cpu":{"realtimeRuntime":950000}}`:                        "[CPU time of real-time processes the limits of kernel memory]",
+		`{"blockIO":{"weight":10,"throttleReadBpsDevice":[{"major":8,"minor":0,"rate":9}]}}`: "[weights and limits of single block devices]",
+		`{"rdma":{"mlx5_0":{"hcaHandles":3}},"network":{"classID":5}}`:                       "[class and priorities of network traffic limits of RDMA]",
+	} {
+		ctx, lines := withLog(t.Context())
+		if err := c.Update(ctx, &anypb.Any{Value: []byte(limits)}); err != nil {
+			t.Errorf("%s: %v", limits, err)
+		}
+		if want == "" {
+			if lines.count("not given") > 0 {
+				t.Errorf("%s: logged\n%s", limits, lines.text.String())
+			}
+		} else if lines.count(want) != 1 {
+			t.Errorf("%s: logged\n%s\nwant %s", limits, lines.text.String(), want)
+		}
+	}
+	p.host.Agent.Fail("Update", errdefs.ErrInvalidArgument)
+	ctx, lines := withLog(t.Context())
+	if err := c.Update(ctx, &anypb.Any{Value: []byte(`{"memory":{"swappiness":10}}`)}); err == nil || lines.count("not given") > 0 {
+		t.Errorf("an update that fails: %v, logged\n%s", err, lines.text.String())
+	}
+}

@@ -39,6 +39,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	if err := bundle.CheckID(opts.ID); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
+	opts.Bundle = s.opts.complete(opts.Bundle)
 	c := &Container{
 		ID: opts.ID, Bundle: opts.Bundle, sandbox: s,
 		files: s.files.Container(guestfs.Request{ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs}),
@@ -124,9 +125,7 @@ func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) er
 	if err != nil {
 		return err
 	}
-	if len(spec.Dropped) > 0 {
-		log.G(ctx).WithField("container", c.ID).Warnf("not given to the guest: %v", spec.Dropped)
-	}
+	c.warnOfLost(ctx, spec.Dropped)
 	if spec.Unconfined {
 		log.G(ctx).WithField("container", c.ID).Info("the container's seccomp profile is not applied: runtime.disable_guest_seccomp is true")
 	}

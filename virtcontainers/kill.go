@@ -3,6 +3,7 @@ package virtcontainers
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -36,11 +37,11 @@ const (
 )
 
 // killTimeout is how long the guest may take to report the exit of a process
-// that got SIGKILL.
+// that got SIGKILL. It saturates: the configuration takes up to 136 years.
 func (s *Sandbox) killTimeout() time.Duration {
 	timeout := s.opts.Config.Agent.KillTimeout
 	if s.platform.Accel == hypervisor.AccelTCG {
-		timeout *= slowGuest
+		timeout = min(timeout, math.MaxInt64/slowGuest) * slowGuest
 	}
 	return timeout
 }

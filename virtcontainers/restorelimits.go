@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
 // limitRestored gives a restored container its own spec's limits in the guest, while
@@ -29,5 +30,6 @@ func (c *Container) limitRestored(ctx context.Context) error {
 	if _, err := c.sandbox.client.Task().Update(ctx, req); err != nil {
 		return fmt.Errorf("set the limits of its spec: %w", guest.Err(err))
 	}
+	c.warnOfLost(ctx, guestspec.LostLimits(&limits))
 	return nil
 }

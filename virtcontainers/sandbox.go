@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/internal/spans"
@@ -104,6 +105,12 @@ type Options struct {
 	ShmBytes uint64
 	Config   *config.Config
 	Observer Observer
+	// Sysctls are the pod's. Without a pause container, whose spec would have them, the
+	// guest gets them with each of the pod's containers.
+	Sysctls map[string]string
+	// Mounts are binds for each of the containers, unless its spec has a bind at the same
+	// destination.
+	Mounts []specs.Mount
 	// StandIn gives the sandbox its own stand-in process: no container of
 	// it has the sandbox's id.
 	StandIn bool

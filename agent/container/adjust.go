@@ -41,7 +41,7 @@ func Adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
 		spec.Linux = &specs.Linux{}
 	}
 	if spec.Process != nil {
-		adjustProcess(spec.Process)
+		adjustProcess(spec.Process) // The host has said what is lost.
 	}
 	l := spec.Linux
 	l.CgroupsPath = CgroupParent + "/" + at.ID
@@ -61,10 +61,15 @@ func Adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
 	return netSysctls
 }
 
-// adjustProcess drops what only the host's kernel could honour.
-func adjustProcess(p *specs.Process) {
+// adjustProcess drops what only the host's kernel could honour, and names what a user
+// might miss of it.
+func adjustProcess(p *specs.Process) (lost []string) {
 	p.ApparmorProfile, p.SelinuxLabel = "", ""
-	p.ExecCPUAffinity = nil // Numbers of the host's CPUs.
+	if p.ExecCPUAffinity != nil { // Numbers of the host's CPUs.
+		lost = append(lost, "the CPU affinity of an exec")
+	}
+	p.ExecCPUAffinity = nil
+	return lost
 }
 
 // adjustResources keeps what means the same in the guest: memory, CPU time,

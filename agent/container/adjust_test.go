@@ -13,6 +13,18 @@ func ptr[T any](v T) *T { return &v }
 
 var testPlacement = Placement{ID: "c1", IPC: "/ns/ipc", UTS: "/ns/uts", Mqueue: "/ns/mqueue", Sysfs: "/ns/sysfs"}
 
+// Of an exec it is named what is dropped, unless engines set it for the host's kernel.
+func TestAdjustProcess(t *testing.T) {
+	p := &specs.Process{ApparmorProfile: "x", SelinuxLabel: "y"}
+	if lost := adjustProcess(p); lost != nil || p.ApparmorProfile+p.SelinuxLabel != "" {
+		t.Errorf("lost %q of %+v", lost, p)
+	}
+	p.ExecCPUAffinity = &specs.CPUAffinity{Final: "0-1"}
+	if lost := adjustProcess(p); len(lost) != 1 || !strings.Contains(lost[0], "CPU affinity") || p.ExecCPUAffinity != nil {
+		t.Errorf("lost %q, %+v", lost, p)
+	}
+}
+
 func TestAdjust(t *testing.T) {
 	spec := &specs.Spec{
 		Hostname:    "h",

@@ -53,7 +53,7 @@ func (c *Container) Exec(spec *specs.Process, stdio Stdio) (*Process, error) {
 	if err := checkProcess(spec); err != nil {
 		return nil, err
 	}
-	adjustProcess(spec)
+	sayLost(c.id, adjustProcess(spec))
 	if c.needsStage(spec) {
 		lib, err := c.stage.of(c.lib, c.init)
 		if err != nil {

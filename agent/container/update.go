@@ -18,31 +18,43 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 	adjustResources(res)
 	sayLost(c.id, fitResources(res, parentHas))
 	res.Devices = nil
-	change, err := specconv.CreateCgroupConfig(&specconv.CreateOpts{
-		Spec: &specs.Spec{Linux: &specs.Linux{Resources: res}},
-	}, nil)
-	if err != nil {
-		return fmt.Errorf("update container %s: %w", c.id, err)
-	}
 	c.cgroupMu.Lock()
 	defer c.cgroupMu.Unlock()
 	if !c.init.isAlive() {
 		return c.precondition("update", libcontainer.ErrNotRunning, nil)
 	}
-	merged := *c.resources
-	mergeResources(&merged, change.Resources)
-	merged.Freezer = cgroups.Undefined // Pause and Resume write it.
-	weightless(&merged)
+	merged, err := updated(c.resources, res)
+	if err != nil {
+		return fmt.Errorf("update container %s: %w", c.id, err)
+	}
 	before := c.resources
 	before.Freezer = cgroups.Undefined
-	if err := c.cgroups.Set(&merged); err != nil {
+	if err := c.cgroups.Set(merged); err != nil {
 		if undo := c.cgroups.Set(before); undo != nil {
 			log.L.WithField("container", c.id).Warnf("a failed update of its limits cannot be undone: %v", undo)
 		}
 		return fmt.Errorf("update container %s: %w", c.id, err)
 	}
-	c.resources = &merged
+	c.resources = merged
 	return nil
+}
+
+// updated returns a container's limits after an update; old is not changed.
+func updated(old *cgroups.Resources, res *specs.LinuxResources) (*cgroups.Resources, error) {
+	change, err := specconv.CreateCgroupConfig(&specconv.CreateOpts{
+		Spec: &specs.Spec{Linux: &specs.Linux{Resources: res}},
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	merged := *old
+	mergeResources(&merged, change.Resources)
+	if res.Memory != nil {
+		mergeSwap(&merged, res.Memory)
+	}
+	merged.Freezer = cgroups.Undefined // Pause and Resume write it.
+	weightless(&merged)
+	return &merged, nil
 }
 
 // mergeResources sets in to what from has set.
@@ -57,10 +69,20 @@ func mergeResources(to, from *cgroups.Resources) {
 	set(&to.CpuBurst, from.CpuBurst)
 	set(&to.CPUIdle, from.CPUIdle)
 	set(&to.PidsLimit, from.PidsLimit)
-	set(&to.MemoryCheckBeforeUpdate, from.MemoryCheckBeforeUpdate)
+	to.MemoryCheckBeforeUpdate = from.MemoryCheckBeforeUpdate // of this update alone
 	set(&to.BlkioWeight, from.BlkioWeight)
 	to.HugetlbLimit = mergeHugepages(to.HugetlbLimit, from.HugetlbLimit)
 	to.Unified = mergeUnified(to.Unified, from)
+}
+
+// mergeSwap forgets a swap limit as runc does (update.go): when an update names 0, and
+// when it lifts the limit of memory and names none. The limit includes the memory's,
+// so what is remembered refuses a larger one of memory.
+func mergeSwap(to *cgroups.Resources, m *specs.LinuxMemory) {
+	lifted := m.Limit != nil && *m.Limit == -1
+	if m.Swap == nil && lifted || m.Swap != nil && *m.Swap == 0 {
+		to.MemorySwap = 0
+	}
 }
 
 // mergeHugepages adds limits to those for other page sizes.

@@ -95,6 +95,9 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 		args = append(args, "-incoming", "defer")
 	}
 	spec.KernelParams = kernelParams(spec, wiring)
+	if err := checkCommandLine(commandLine(spec)); err != nil {
+		return nil, fmt.Errorf("build QEMU arguments: %w", err)
+	}
 	return append(args, kernel(spec)...), nil
 }
 
@@ -281,14 +284,8 @@ func kernel(spec hypervisor.Spec) []string {
 	if spec.Initrd != "" {
 		args = append(args, "-initrd", spec.Initrd)
 	}
-	params := spec.KernelParams
-	if spec.Accel == hypervisor.AccelTCG && spec.MaxVCPUs > spec.VCPUs {
-		// The other CPUs exist, and wait until the guest brings them online
-		// (Documentation/admin-guide/kernel-parameters.txt).
-		params = strings.TrimSpace(params + fmt.Sprintf(" maxcpus=%d", spec.VCPUs))
-	}
-	if params != "" {
-		args = append(args, "-append", params)
+	if line := commandLine(spec); line != "" {
+		args = append(args, "-append", line)
 	}
 	return args
 }

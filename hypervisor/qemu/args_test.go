@@ -4,9 +4,11 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/katabox/katabox/hypervisor"
@@ -117,6 +119,31 @@ func TestArgsRefuse(t *testing.T) {
 		change(&spec)
 		if args, err := BuildArgs(spec, Wiring{QMPFD: 3}); err == nil {
 			t.Errorf("%s: %q", name, args)
+		}
+	}
+}
+
+// A guest whose kernel cannot hold its command line never starts.
+func TestCommandLineHasABound(t *testing.T) {
+	spec := goodSpec()
+	spec.Accel, spec.MaxVCPUs = hypervisor.AccelTCG, spec.VCPUs+1 // more is appended than the caller's
+	args, err := BuildArgs(spec, Wiring{QMPFD: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := args[slices.Index(args, "-append")+1]
+	for room, want := range map[int]bool{2047: true, 2048: false} {
+		long := spec
+		long.KernelParams += " " + strings.Repeat("x", room-len(line)-1)
+		args, err := BuildArgs(long, Wiring{QMPFD: 3})
+		if (err == nil) != want {
+			t.Errorf("%d bytes: %v", room, err)
+		}
+		if err == nil && len(args[slices.Index(args, "-append")+1]) != room {
+			t.Errorf("the test has %q", args)
+		}
+		if err != nil && (!errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "2048") || !strings.Contains(err.Error(), "kernel_params")) {
+			t.Errorf("%d bytes: %v", room, err)
 		}
 	}
 }

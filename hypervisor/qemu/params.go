@@ -1,7 +1,10 @@
 package qemu
 
 import (
+	"fmt"
 	"strings"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
 )
@@ -42,4 +45,29 @@ func DefaultKernelParams(accel hypervisor.Accel) string {
 		)
 	}
 	return strings.Join(params, " ")
+}
+
+// commandLine is the kernel's whole command line.
+func commandLine(spec hypervisor.Spec) string {
+	line := spec.KernelParams
+	if spec.Accel == hypervisor.AccelTCG && spec.MaxVCPUs > spec.VCPUs {
+		// The other CPUs exist, and wait until the guest brings them online
+		// (Documentation/admin-guide/kernel-parameters.txt).
+		line = strings.TrimSpace(line + fmt.Sprintf(" maxcpus=%d", spec.VCPUs))
+	}
+	return line
+}
+
+// maxCommandLine is how many bytes Linux takes on x86, without the NUL at the end
+// (arch/x86/include/asm/setup.h, COMMAND_LINE_SIZE).
+const maxCommandLine = 2047
+
+// checkCommandLine refuses a command line with which the guest's kernel would not
+// start, or would lack what is at its end.
+func checkCommandLine(line string) error {
+	if len(line) > maxCommandLine {
+		return fmt.Errorf("the guest kernel's command line has %d bytes, want at most %d: the machine's own parameters and kernel_params: %w",
+			len(line), maxCommandLine, errdefs.ErrInvalidArgument)
+	}
+	return nil
 }

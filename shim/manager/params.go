@@ -49,7 +49,8 @@ type Params struct {
 	// Pool is the directory of spare shims; the zero Pool has none.
 	Pool           pool.Pool
 	flagsForDaemon []string
-	// configPath is the configuration file that the engine named, or "".
+	// configPath is the configuration file that the engine named, in the daemon with
+	// start; or "".
 	configPath string
 	// launched is when the engine called this program; in the daemon, when it
 	// called start. It may be zero.
@@ -58,6 +59,9 @@ type Params struct {
 
 // launchedEnv passes launched on to the daemon, in nanoseconds of Unix time.
 const launchedEnv = "KATABOX_LAUNCHED"
+
+// configEnv passes configPath on to the daemon.
+const configEnv = "KATABOX_CONFIG_PATH"
 
 // readLaunched reads when start was called. A time more than a minute ago is
 // ignored: the clock was set, or the variable is another shim's.
@@ -99,6 +103,7 @@ func ParseArgs(args []string, getenv func(string) string) (*Params, error) {
 	p.EventAddress = getenv("TTRPC_ADDRESS")
 	if p.Action == ActionServe {
 		p.launched = readLaunched(getenv(launchedEnv), p.launched)
+		p.configPath = getenv(configEnv)
 	}
 	// CRI-O starts shims with a library of containerd's, which sets the version,
 	// and reads the bare address; it has no socket for events.

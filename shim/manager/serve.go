@@ -64,7 +64,9 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE)
-	_ = os.Unsetenv(launchedEnv) // must not reach the shim's children
+	for _, name := range []string{launchedEnv, configEnv} {
+		_ = os.Unsetenv(name) // must not reach the shim's children
+	}
 	// Descriptors that the engine left open must not reach the machine or its
 	// helpers.
 	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -87,7 +89,7 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	}
 	task.Register(server, d.service)
 	registerShim(server, d.service)
-	sandbox.Register(server, sandbox.New(p.ID, d.service))
+	sandbox.Register(server, sandbox.New(p.ID, p.configPath, d.service))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), d.owed.Listener(listener)) }()
 	unused := time.AfterFunc(unusedTimeout, d.exitUnused)

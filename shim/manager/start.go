@@ -133,7 +133,8 @@ func daemonCommand(p *Params, socket *os.File) (*exec.Cmd, error) {
 	}
 	cmd := exec.Command(self, p.flagsForDaemon...)
 	cmd.Dir = p.Bundle
-	cmd.Env = append(os.Environ(), "TTRPC_ADDRESS="+p.EventAddress, launchedEnv+"="+strconv.FormatInt(p.launched.UnixNano(), 10))
+	cmd.Env = append(os.Environ(), "TTRPC_ADDRESS="+p.EventAddress, configEnv+"="+p.configPath,
+		launchedEnv+"="+strconv.FormatInt(p.launched.UnixNano(), 10))
 	if os.Getenv("GOMAXPROCS") == "" {
 		cmd.Env = append(cmd.Env, "GOMAXPROCS=2")
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"iter"
 	"path"
 	"strings"
 
@@ -15,12 +16,18 @@ import (
 // api.proto: importing the whole API for a few values would be too much. Options
 // of another type have none of them.
 const (
-	fieldMetadata = 1
-	fieldHostname = 2
-	fieldLinux    = 8
-	// LinuxPodSandboxConfig.cgroup_parent and .resources: the sum of the pod's
-	// containers' resources.
-	fieldCgroupParent, fieldResources = 1, 5
+	fieldMetadata    = 1
+	fieldHostname    = 2
+	fieldDNS         = 4
+	fieldAnnotations = 7
+	fieldLinux       = 8
+	// LinuxPodSandboxConfig.cgroup_parent, .sysctls and .resources: the sum of the
+	// pod's containers' resources.
+	fieldCgroupParent, fieldSysctls, fieldResources = 1, 3, 5
+	// DNSConfig.
+	fieldServers, fieldSearches, fieldDNSOptions = 1, 2, 3
+	// An entry of a map.
+	fieldKey, fieldValue = 1, 2
 	// LinuxContainerResources.
 	fieldCPUPeriod, fieldCPUQuota, fieldMemoryLimit = 1, 2, 4
 	// LinuxPodSandboxConfig.security_context and its namespace_options.
@@ -91,6 +98,18 @@ func podLimits(options *anypb.Any) *specs.LinuxResources {
 	}
 }
 
+// podSysctls returns the pod's sysctls, which a pause container's spec would have.
+func podSysctls(options *anypb.Any) map[string]string {
+	linux, _ := bytesField(options.GetValue(), fieldLinux)
+	return mapField(linux, fieldSysctls)
+}
+
+// podAnnotations returns the annotations in the pod's configuration: all that the pod
+// has.
+func podAnnotations(options *anypb.Any) map[string]string {
+	return mapField(options.GetValue(), fieldAnnotations)
+}
+
 // numberField returns an integer field, or 0 if it is missing.
 func numberField(data []byte, num protowire.Number) uint64 {
 	value, n := field(data, num, protowire.VarintType)
@@ -124,23 +143,55 @@ func bytesField(data []byte, num protowire.Number) ([]byte, bool) {
 	return content, n >= 0
 }
 
+// listField returns a field of type repeated string.
+func listField(data []byte, num protowire.Number) (list []string) {
+	for value := range fields(data, num, protowire.BytesType) {
+		if content, n := protowire.ConsumeBytes(value); n >= 0 {
+			list = append(list, string(content))
+		}
+	}
+	return list
+}
+
+// mapField returns a field of type map<string, string>.
+func mapField(data []byte, num protowire.Number) map[string]string {
+	entries := make(map[string]string)
+	for value := range fields(data, num, protowire.BytesType) {
+		entry, n := protowire.ConsumeBytes(value)
+		if n < 0 {
+			break
+		}
+		key, _ := bytesField(entry, fieldKey)
+		content, _ := bytesField(entry, fieldValue)
+		entries[string(key)] = string(content)
+	}
+	return entries
+}
+
 // field finds the first field with that number and type. It returns the encoded
 // value and its length, or a negative length.
 func field(data []byte, want protowire.Number, kind protowire.Type) ([]byte, int) {
-	for len(data) > 0 {
-		num, k, n := protowire.ConsumeTag(data)
-		if n < 0 {
-			return nil, -1
-		}
-		data = data[n:]
-		n = protowire.ConsumeFieldValue(num, k, data)
-		if n < 0 {
-			return nil, -1
-		}
-		if num == want && k == kind {
-			return data[:n], n
-		}
-		data = data[n:]
+	for value := range fields(data, want, kind) {
+		return value, len(value)
 	}
 	return nil, -1
+}
+
+// fields iterates over the encoded values of the fields with that number and type, up
+// to what is malformed.
+func fields(data []byte, want protowire.Number, kind protowire.Type) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(data) > 0 {
+			num, k, n := protowire.ConsumeTag(data)
+			if n < 0 {
+				return
+			}
+			data = data[n:]
+			n = protowire.ConsumeFieldValue(num, k, data)
+			if n < 0 || num == want && k == kind && !yield(data[:n]) {
+				return
+			}
+			data = data[n:]
+		}
+	}
 }

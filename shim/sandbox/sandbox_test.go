@@ -53,6 +53,11 @@ type shim struct {
 
 func newShim(t *testing.T) *shim {
 	t.Helper()
+	return newShimWith(t, func(*task.Options) {})
+}
+
+func newShimWith(t *testing.T, change func(*task.Options)) *shim {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("sandboxes mount, which needs root")
 	}
@@ -62,9 +67,9 @@ func newShim(t *testing.T) *shim {
 	}
 	configure(t, "")
 	s := &shim{host: fakeguest.New(dir)}
-	service := task.New(task.Options{
-		ID: id, Platform: s.host.Platform(), Publisher: silent{}, Exit: func() { s.exits.Add(1) },
-	})
+	opts := task.Options{ID: id, Platform: s.host.Platform(), Publisher: silent{}, Exit: func() { s.exits.Add(1) }}
+	change(&opts)
+	service := task.New(opts)
 	s.serve(t, filepath.Join(dir, "shim.sock"), service)
 	t.Cleanup(func() {
 		if err := service.Stop(context.Background()); err != nil {
@@ -87,7 +92,7 @@ func (s *shim) serve(t *testing.T, socket string, service *task.Service) {
 		t.Fatal(err)
 	}
 	task.Register(server, service)
-	sandbox.Register(server, sandbox.New(id, service))
+	sandbox.Register(server, sandbox.New(id, "", service))
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +133,7 @@ func hostname(name string) *anypb.Any {
 // boot creates and starts the sandbox.
 func (s *shim) boot(t *testing.T) *sandboxapi.StartSandboxResponse {
 	t.Helper()
-	if _, err := s.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{SandboxID: id, Options: hostname("web")}); err != nil {
+	if _, err := s.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{SandboxID: id, BundlePath: t.TempDir(), Options: hostname("web")}); err != nil {
 		t.Fatal(err)
 	}
 	started, err := s.StartSandbox(t.Context(), &sandboxapi.StartSandboxRequest{SandboxID: id})
@@ -243,6 +248,10 @@ func (s *shim) checkMetrics(t *testing.T) {
 	s.host.Agent.Fail("Stats", errInjected)
 	if _, err = s.SandboxMetrics(t.Context(), &sandboxapi.SandboxMetricsRequest{SandboxID: id}); err == nil {
 		t.Error("metrics that cannot be read are no error")
+	}
+	s.host.Agent.Fail("Stats", errdefs.ErrNotFound) // a container that is being deleted
+	if _, err = s.SandboxMetrics(t.Context(), &sandboxapi.SandboxMetricsRequest{SandboxID: id}); err != nil {
+		t.Errorf("metrics beside a deletion: %v", err)
 	}
 	s.host.Agent.Fail("Stats", nil)
 }

@@ -3,7 +3,9 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +43,9 @@ const (
 
 // Service is the sandbox API of one sandbox.
 type Service struct {
-	id   string
+	id string
+	// file is the configuration file that the engine named, or "".
+	file string
 	host Host
 
 	mu sync.Mutex // guards what follows
@@ -53,8 +57,9 @@ type Service struct {
 
 var _ sandbox.TTRPCSandboxService = (*Service)(nil)
 
-// New makes the service of the sandbox of that id.
-func New(id string, host Host) *Service { return &Service{id: id, host: host} }
+// New makes the service of the sandbox of that id. file is the configuration file that
+// the engine named when it started the shim, or "": requests name none.
+func New(id, file string, host Host) *Service { return &Service{id: id, file: file, host: host} }
 
 // check refuses requests for another sandbox.
 func (s *Service) check(id string) error {
@@ -64,12 +69,13 @@ func (s *Service) check(id string) error {
 	return nil
 }
 
-// CreateSandbox reads the configuration; nothing is made yet.
+// CreateSandbox reads the configuration; nothing is made yet, except files in the
+// bundle.
 func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxRequest) (*sandbox.CreateSandboxResponse, error) {
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
 	}
-	cfg, err := config.Load("")
+	cfg, err := config.Load(s.file)
 	if err == nil {
 		cfg, err = cfg.Annotate(r.Annotations)
 	}
@@ -79,6 +85,11 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	if err := checkNamespaces(r.Options, cfg); err != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
 	}
+	warnOfAnnotations(r, cfg)
+	mounts, resolvConf, err := podFiles(r)
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opts != nil {
@@ -86,13 +97,26 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	}
 	s.opts = &virtcontainers.Options{
 		Hostname: podHostname(r.Options), Config: cfg,
-		Network:     podnet.Spec{Namespace: r.NetnsPath},
+		Network:     podnet.Spec{Namespace: r.NetnsPath, ResolvConf: resolvConf},
 		CgroupsPath: podCgroup(r.Options, s.id),
 		StandIn:     true,
 		Pod:         podName(r.Options),
 		Size:        sizing.Hints{Limits: podLimits(r.Options)},
+		Sysctls:     podSysctls(r.Options),
+		Mounts:      mounts,
 	}
 	return &sandbox.CreateSandboxResponse{}, nil
+}
+
+// warnOfAnnotations adds a warning to the configuration if the pod has annotations
+// that do not count. With a pause container the engine passes on those that its
+// pod_annotations choose; in the pod's configuration there are all.
+func warnOfAnnotations(r *sandbox.CreateSandboxRequest, cfg *config.Config) {
+	unread := podAnnotations(r.Options)
+	maps.DeleteFunc(unread, func(name, _ string) bool { _, read := r.Annotations[name]; return read })
+	if names := config.Ours(unread); len(names) > 0 {
+		cfg.Warnings = append(cfg.Warnings, "the pod's annotations are ignored, because the engine has not chosen them (sandboxer = \"shim\"): "+strings.Join(names, ", "))
+	}
 }
 
 // checkNamespaces refuses a pod that asks for namespaces of the host that its

@@ -44,18 +44,25 @@ func shimCgroup(options *anypb.Any) (string, error) {
 }
 
 // loadConfig reads the configuration; the engine may name its file in the
-// runtime's options. Of runc's options only shimCgroup reads one.
+// runtime's options. Options without a name are a warning. Of runc's options only
+// shimCgroup reads one.
 func loadConfig(ctx context.Context, options *anypb.Any) (*config.Config, error) {
-	path := ""
+	path, ignored := "", false
 	if options != nil && options.MessageIs((*runtimeoptions.Options)(nil)) {
 		var opts runtimeoptions.Options
 		if err := options.UnmarshalTo(&opts); err != nil {
 			return nil, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
-		path = opts.ConfigPath
+		path, ignored = opts.ConfigPath, opts.ConfigPath == "" && len(opts.ConfigBody) > 0
 	} else if options != nil && options.TypeUrl != "" {
 		log.G(ctx).WithField("type", options.TypeUrl).Debug("runtime options ignored")
 	}
 	cfg, err := config.Load(path)
-	return cfg, asInvalid(err)
+	if err != nil {
+		return nil, asInvalid(err)
+	}
+	if ignored {
+		cfg.Warnings = append(cfg.Warnings, "the runtime's options in the engine's configuration are ignored: want only ConfigPath there, which names a configuration file")
+	}
+	return cfg, nil
 }

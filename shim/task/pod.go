@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -94,6 +95,9 @@ func (s *Service) Metrics(ctx context.Context) (*anypb.Any, error) {
 			continue
 		}
 		stats, err := c.Stats(ctx)
+		if errdefs.IsNotFound(err) {
+			continue // it is being deleted
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -168,7 +168,7 @@ type observer struct {
 	saveOOM func(containerID string) error
 
 	mu sync.Mutex // guards lastOOM
-	// lastOOM is when an OOM event of each container was last sent.
+	// lastOOM is when an OOM event of each container that runs was last sent.
 	lastOOM map[string]time.Time
 }
 
@@ -195,6 +195,9 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 		o.execEnded(e.ContainerID, e.ExecID)
 		return
 	}
+	o.mu.Lock()
+	delete(o.lastOOM, e.ContainerID)
+	o.mu.Unlock()
 	o.exits.exited(e, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
 }
 

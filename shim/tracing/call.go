@@ -28,6 +28,16 @@ func (c call) starts() bool {
 	return c.err == nil && c.exec == "" && strings.HasSuffix(c.method, "/Start")
 }
 
+// mayEnclose reports whether spans of a timeline can lie within the call. Others, such
+// as the Shutdown that follows each Delete, would be kept for nothing.
+func (c call) mayEnclose() bool {
+	switch c.method[strings.LastIndexByte(c.method, '/')+1:] {
+	case "Create", "Start", "CreateSandbox", "StartSandbox":
+		return true
+	}
+	return false
+}
+
 // quiet are methods that change nothing, and that engines call all the time, or
 // that last as long as a process.
 var quiet = map[string]bool{

@@ -81,7 +81,7 @@ func (c *composer) hold(one heldCall) {
 		delete(c.held, id)
 		delete(c.due, id)
 		delete(c.sent, id) // the id may be used again
-	case one.err != nil || one.exec != "" || c.sent[id]:
+	case one.err != nil || one.exec != "" || c.sent[id] || !one.mayEnclose():
 	default:
 		c.held[id] = append(c.held[id], one)
 		if one.starts() {

@@ -177,7 +177,7 @@ func TestComposerIsBounded(t *testing.T) {
 			_ = compose(c, called("Start", id, "", "", 2, 3))
 			_ = c.addTimeline(start)
 		}
-		_ = compose(c, called("Delete", id, "", "", 3, 4))
+		_ = compose(c, called("Delete", id, "", "", 3, 4), called("Shutdown", id, "", "", 5, 6)) // containerd's calls
 	}
 	if len(c.held)+len(c.due)+len(c.sent) > 1 {
 		t.Errorf("%d held, %d due, %d sent", len(c.held), len(c.due), len(c.sent))

@@ -90,6 +90,17 @@ func (c *Config) Annotate(annotations map[string]string) (*Config, error) {
 	return &p.draft.Config, nil
 }
 
+// Ours lists the names of those annotations that Annotate looks at.
+func Ours(annotations map[string]string) []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		if canonical, ours := canonicalName(name); ours {
+			names = append(names, given{name: name, canonical: canonical}.String())
+		}
+	}
+	return names
+}
+
 // CheckContainer checks the annotations of another container of a pod. It
 // ignores those that configure the sandbox, because engines repeat them there.
 // The error and the warnings are as Annotate's.

@@ -300,6 +300,7 @@ func TestBuildRefuses(t *testing.T) {
 		{"runtime.sandbox_bind_mounts = ['/']", `c.toml:1: runtime.sandbox_bind_mounts = ["/"]` + binds},
 		{"runtime.sandbox_bind_mounts = ['/a', 'b:rw']", `c.toml:1: runtime.sandbox_bind_mounts = ["/a", "b:rw"]` + binds},
 		{"runtime.sandbox_bind_mounts = ['/a/../b:ro']", `c.toml:1: runtime.sandbox_bind_mounts = ["/a/../b:ro"]` + binds},
+		{"runtime.sandbox_bind_mounts = ['/a:ro:rw']", `c.toml:1: runtime.sandbox_bind_mounts = ["/a:ro:rw"]` + binds},
 		{"agent.kata.kernel_modules = ['../x']", `c.toml:1: agent.kata.kernel_modules = ["../x"]` + module},
 		{"agent.kata.kernel_modules = [' ']", `c.toml:1: agent.kata.kernel_modules = [" "]` + module},
 		{"agent.kata.dial_timeout = -1", "c.toml:1: agent.kata.dial_timeout = -1" + timeout},

@@ -31,9 +31,10 @@ The file is read when a pod is made, so a change holds for the next pod. The fir
 4. ` + "`share/defaults/kata-containers/configuration.toml`" + ` beside the shim's directory, as in ` + "`/opt/kata`" + `;
 5. ` + "`/usr/share/defaults/kata-containers/configuration.toml`" + `.
 
-A file that is named (1, 2) must be there. Without any, all defaults below hold. The ` + "`*.toml`" + ` files of the directory
+A file that is named (1, 2) must be there, and so must be the target of a link. Without any, all defaults below hold. The ` + "`*.toml`" + ` files of the directory
 ` + "`config.d`" + ` beside the file are merged over it, key by key, in the order of their names: the last that has a key gives its
-value. If the file is a symbolic link, the directory is the one beside its target. To change one key, put it into a file
+value. If the file is a symbolic link, the directory is the one beside its target. Drop-ins beside the link, or beside a
+place earlier in this list that has no file, are ignored with a warning. To change one key, put it into a file
 there:
 
 ` + "```toml" + `
@@ -66,7 +67,8 @@ pod_annotations = ["io.katacontainers.*"]
 container_annotations = ["io.katacontainers.container.*"]
 ` + "```" + `
 
-and iSulad all that ` + "`isula run --annotation`" + ` gets. The rules:
+and iSulad all that ` + "`isula run --annotation`" + ` gets. With containerd's ` + "`sandboxer = \"shim\"`" + ` there is no such choice: a pod's
+annotations are ignored with a warning. The rules:
 
 - ` + "`io.katacontainers.config.hypervisor.NAME`" + ` counts only if an expression in ` + "`enable_annotations`" + ` matches all of NAME:
   ` + "`kernel`" + ` does not enable ` + "`kernel_params`" + `, ` + "`kernel.*`" + ` does. (Kata Containers is content with a part. An expression that matches

@@ -77,7 +77,7 @@ var qemuKeys = []key{
 			"which that is very rare."),
 	define("hypervisor.qemu.kernel_params", "", text,
 		func(d *draft) *string { return &d.Hypervisor.KernelParams },
-		"Appended to the guest kernel's command line.").
+		"Appended to the guest kernel's command line, which has at most 2047 bytes with the parameters that every guest has.").
 		annotated("config.hypervisor.kernel_params").adds(),
 	define("hypervisor.qemu.default_vcpus", int64(1), cpuCount,
 		func(d *draft) *float64 { return &d.vcpus },

@@ -147,9 +147,12 @@ var maybePath = kind[string]{"an absolute path without .. or similar, or nothing
 
 // bindMounts is a list of paths, each with a mode or without.
 var bindMounts = listOf(`a list of "path", "path:ro" or "path:rw", each path absolute and not /`, func(s string) bool {
-	path := strings.TrimSuffix(strings.TrimSuffix(s, ":ro"), ":rw")
+	path, writable := strings.CutSuffix(s, ":rw")
+	if !writable {
+		path = strings.TrimSuffix(s, ":ro")
+	}
 	_, ok := cleanPath.parse(path)
-	return ok && path != "/"
+	return ok && path != "/" && !strings.HasSuffix(path, ":ro") && !strings.HasSuffix(path, ":rw") // one mode
 })
 
 // diskPaths are paths of device nodes, which may be patterns.

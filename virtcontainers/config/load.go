@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,10 +29,6 @@ var defaultFiles = []string{
 // in a directory that holds a whole version, shim and configuration belong
 // together.
 const besideProgram = "../share/defaults/kata-containers/configuration.toml"
-
-// dropInDir is the directory, beside the configuration file, whose *.toml
-// files are merged over it.
-const dropInDir = "config.d"
 
 // maxFileSize bounds one file, in bytes.
 const maxFileSize = 1 << 20
@@ -103,6 +100,9 @@ func (h host) load(explicit string) (*Config, error) {
 		return nil, err
 	}
 	config.Source = sources
+	for _, dir := range h.overlooked(explicit, file) {
+		config.warnf("the files in %s are ignored: they count beside the configuration file, which is %s", dir, cmp.Or(file, "missing"))
+	}
 	if file == "" {
 		config.warnf("no configuration file (%s): using built-in defaults", strings.Join(h.files, ", "))
 	}
@@ -112,20 +112,24 @@ func (h host) load(explicit string) (*Config, error) {
 // find returns the configuration file with symbolic links resolved, or "" when
 // there is none and none was requested.
 func (h host) find(explicit string) (string, error) {
-	if explicit == "" {
-		explicit = h.getenv(EnvFile)
-	}
-	if explicit != "" {
-		return resolveLinks(explicit)
+	named := h.named(explicit)
+	if named != "" {
+		return resolveLinks(named)
 	}
 	for _, candidate := range h.files {
 		file, err := resolveLinks(candidate)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return file, err
+		if errors.Is(err, fs.ErrNotExist) {
+			if _, link := os.Lstat(candidate); link != nil {
+				continue // and not a link whose target is missing
+			}
 		}
+		return file, err
 	}
 	return "", nil
 }
+
+// named returns the file that the caller or the environment names, or "".
+func (h host) named(explicit string) string { return cmp.Or(explicit, h.getenv(EnvFile)) }
 
 func resolveLinks(path string) (string, error) {
 	file, err := filepath.EvalSymlinks(path)
@@ -133,23 +137,6 @@ func resolveLinks(path string) (string, error) {
 		return "", fmt.Errorf("find configuration %s: %w", path, err)
 	}
 	return file, nil
-}
-
-// withDropIns returns a file and the drop-ins beside it, in the order of
-// merging.
-func withDropIns(file string) ([]string, error) {
-	dir := filepath.Join(filepath.Dir(file), dropInDir)
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list configuration drop-ins: %w", err)
-	}
-	files := []string{file}
-	for _, entry := range entries {
-		if !entry.IsDir() && filepath.Ext(entry.Name()) == ".toml" {
-			files = append(files, filepath.Join(dir, entry.Name()))
-		}
-	}
-	return files, nil
 }
 
 // readAll returns the settings of all files that can be read, and an error for

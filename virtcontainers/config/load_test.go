@@ -122,6 +122,55 @@ func TestLoadDoesNotFallBackFromANamedFile(t *testing.T) {
 	}
 }
 
+// A default place whose file is a link to nothing is not passed over: the next one's
+// values are not what the operator wants.
+func TestLoadRefusesALinkToNothing(t *testing.T) {
+	h, dir := testHost(t, "", map[string]string{"usr.toml": ""})
+	link := filepath.Join(dir, "etc.toml")
+	if err := os.Symlink("missing.toml", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.load(""); err == nil || !strings.Contains(err.Error(), link) {
+		t.Errorf("%v, want an error that names %s", err, link)
+	}
+}
+
+// Drop-ins that do not count, because the file that is read is elsewhere, are named.
+func TestLoadSaysWhichDropInsItDoesNotRead(t *testing.T) {
+	const etc, usr, env = "etc/c.toml", "usr/c.toml", "env/c.toml"
+	tests := map[string]struct {
+		files map[string]string
+		env   string
+		link  string // etc/c.toml's target
+		want  string
+	}{
+		"beside a place without a file": {map[string]string{"etc/config.d/1.toml": timeoutDoc(1), usr: timeoutDoc(9)}, "", "", "etc/config.d"},
+		"without any file":              {map[string]string{"etc/config.d/1.toml": timeoutDoc(1)}, "", "", "etc/config.d"},
+		"beside a link":                 {map[string]string{"etc/config.d/1.toml": timeoutDoc(1), usr: timeoutDoc(9)}, "", "../usr/c.toml", "etc/config.d"},
+		"beside a later place":          {map[string]string{etc: timeoutDoc(9), "usr/config.d/1.toml": timeoutDoc(1)}, "", "", ""},
+		"beside another file":           {map[string]string{env: timeoutDoc(9), etc: "", "etc/config.d/1.toml": timeoutDoc(1)}, env, "", ""},
+		"nothing to read":               {map[string]string{"etc/config.d/1.toml~": timeoutDoc(1), usr: timeoutDoc(9)}, "", "", ""},
+		"read":                          {map[string]string{etc: timeoutDoc(1), "etc/config.d/1.toml": timeoutDoc(9)}, "", "", ""},
+	}
+	for name, test := range tests {
+		h, dir := testHost(t, test.env, test.files)
+		h.files = []string{filepath.Join(dir, etc), filepath.Join(dir, usr)}
+		if test.link != "" {
+			if err := os.Symlink(test.link, filepath.Join(dir, etc)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config, err := h.load("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Join(config.Warnings, "\n")
+		if strings.Contains(said, "config.d") != (test.want != "") || !strings.Contains(said, test.want) {
+			t.Errorf("%s: warnings %q, want one about %q", name, config.Warnings, test.want)
+		}
+	}
+}
+
 func TestLoadDropIns(t *testing.T) {
 	h, dir := testHost(t, "", map[string]string{
 		"real/main.toml":           "[hypervisor.qemu]\ndefault_memory = 300\nkernel_params = 'main'",

@@ -6,6 +6,23 @@ import "github.com/opencontainers/runtime-spec/specs-go"
 // 2^64-1 for "not set" (iSulad).
 const maxSwappiness = 200
 
+// LostLimits names the limits that a guest does not get, as Guest.Dropped does. They
+// are not changed.
+func LostLimits(limits *specs.LinuxResources) []string {
+	r := *limits
+	if limits.CPU != nil {
+		cpu := *limits.CPU
+		r.CPU = &cpu
+	}
+	if limits.Memory != nil {
+		memory := *limits.Memory
+		r.Memory = &memory
+	}
+	var g Guest
+	g.filterResources(&r)
+	return g.Dropped
+}
+
 // filterResources keeps the limits that the guest's cgroups may enforce; the
 // agent knows which of them its kernel supports. Limits that refer to the
 // host's numbers, or exist only in cgroup v1, are removed.

@@ -19,7 +19,7 @@ const (
 
 // Decode reads a guest's counters. Only fields that this program knows are
 // kept, so that nothing else from the guest reaches an engine when they are
-// encoded again. An answer that is too large or malformed is an
+// encoded again, and they are made such as a kernel would give (makeSound). An answer that is too large or malformed is an
 // errdefs.ErrOutOfRange or ErrInvalidArgument.
 func Decode(stats *anypb.Any) (*v2.Metrics, error) {
 	if n := len(stats.GetValue()); n > maxBytes {
@@ -38,5 +38,6 @@ func Decode(stats *anypb.Any) (*v2.Metrics, error) {
 				list.n, list.of, maxEntries, errdefs.ErrOutOfRange)
 		}
 	}
+	makeSound(m)
 	return m, nil
 }

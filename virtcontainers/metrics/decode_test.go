@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"math"
+	"strings"
 	"testing"
 
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
@@ -23,6 +25,8 @@ func encode(t testing.TB, m *v2.Metrics) *anypb.Any {
 func TestDecode(t *testing.T) {
 	want := &v2.Metrics{Pids: &v2.PidsStat{Current: 3}, Network: []*v2.NetworkStat{{Name: "eth0", RxBytes: 1}}}
 	packed := encode(t, want)
+	// Engines read these without looking for them.
+	want.CPU, want.Memory, want.MemoryEvents, want.Io = &v2.CPUStat{}, &v2.MemoryStat{}, &v2.MemoryEvents{}, &v2.IOStat{}
 	// Field 1000, which nothing here knows, is left out.
 	packed.Value = append(packed.Value, 0xc2, 0x3e, 2, 'h', 'i')
 	got, err := Decode(packed)
@@ -31,6 +35,48 @@ func TestDecode(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// One entry for each disk, page size and interface, with a name that the kernel has:
+// one duplicate fails the scrape of all of a host's containers.
+func TestDecodeHasEachOnce(t *testing.T) {
+	got, err := Decode(encode(t, &v2.Metrics{
+		Io: &v2.IOStat{Usage: []*v2.IOEntry{{Major: 8, Rbytes: 1}, {Major: 8, Minor: 1}, {Major: 8, Rbytes: 2}}},
+		Hugetlb: []*v2.HugeTlbStat{
+			{Pagesize: "2MB", Current: 1}, {Pagesize: "2MB"}, {Pagesize: "1GB"}, {Pagesize: ""}, {Pagesize: "a\nb"}, {Pagesize: strings.Repeat("9", 20) + "MB"},
+		},
+		Network: []*v2.NetworkStat{{Name: "eth0", RxBytes: 1}, {Name: "eth0"}, {Name: ""}, {Name: "a b"}, {Name: "\x1b[2J"}, {Name: strings.Repeat("x", 16)}, {Name: "eth0.5@x"}},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &v2.Metrics{
+		Pids: &v2.PidsStat{}, CPU: &v2.CPUStat{}, Memory: &v2.MemoryStat{}, MemoryEvents: &v2.MemoryEvents{},
+		Io:      &v2.IOStat{Usage: []*v2.IOEntry{{Major: 8, Rbytes: 1}, {Major: 8, Minor: 1}}},
+		Hugetlb: []*v2.HugeTlbStat{{Pagesize: "2MB", Current: 1}, {Pagesize: "1GB"}},
+		Network: []*v2.NetworkStat{{Name: "eth0", RxBytes: 1}, {Name: "eth0.5@x"}},
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Pressures are percentages. JSON has no NaN and no infinity, and the kubelet encodes
+// those of all pods at once.
+func TestDecodePressures(t *testing.T) {
+	psi := func() *v2.PSIStats {
+		return &v2.PSIStats{Some: &v2.PSIData{Avg10: math.NaN(), Avg60: math.Inf(1), Avg300: -1, Total: 5}, Full: &v2.PSIData{Avg10: 99.5, Avg60: 100, Avg300: 1e300}}
+	}
+	got, err := Decode(encode(t, &v2.Metrics{CPU: &v2.CPUStat{PSI: psi()}, Memory: &v2.MemoryStat{PSI: psi()}, Io: &v2.IOStat{PSI: psi()}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &v2.PSIStats{Some: &v2.PSIData{Total: 5}, Full: &v2.PSIData{Avg10: 99.5, Avg60: 100}}
+	for _, p := range []*v2.PSIStats{got.CPU.PSI, got.Memory.PSI, got.Io.PSI} {
+		if diff := cmp.Diff(want, p, protocmp.Transform()); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 

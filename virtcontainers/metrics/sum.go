@@ -1,6 +1,10 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
@@ -8,16 +12,35 @@ import (
 // added.
 func Sum(all []*v2.Metrics) *v2.Metrics {
 	total := &v2.Metrics{Pids: new(v2.PidsStat), CPU: new(v2.CPUStat), Memory: new(v2.MemoryStat), Io: new(v2.IOStat)}
+	disks := make(map[[2]uint64]*v2.IOEntry)
 	for _, m := range all {
 		total.Pids.Current += m.GetPids().GetCurrent()
 		addCPU(total.CPU, m.GetCPU())
 		addMemory(total.Memory, m.GetMemory())
-		total.Io.Usage = append(total.Io.Usage, m.GetIo().GetUsage()...)
+		addDisks(disks, m.GetIo())
 		if total.Network == nil {
 			total.Network = m.GetNetwork() // the pod's, the same for each
 		}
 	}
+	total.Io.Usage = slices.SortedFunc(maps.Values(disks), func(a, b *v2.IOEntry) int {
+		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
+	})
 	return total
+}
+
+// addDisks adds what one container has done with each disk, which others may use too.
+func addDisks(total map[[2]uint64]*v2.IOEntry, io *v2.IOStat) {
+	for _, d := range io.GetUsage() {
+		e := total[[2]uint64{d.Major, d.Minor}]
+		if e == nil {
+			e = &v2.IOEntry{Major: d.Major, Minor: d.Minor}
+			total[[2]uint64{d.Major, d.Minor}] = e
+		}
+		e.Rbytes += d.Rbytes
+		e.Wbytes += d.Wbytes
+		e.Rios += d.Rios
+		e.Wios += d.Wios
+	}
 }
 
 func addCPU(total, c *v2.CPUStat) {

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"fmt"
+	"math"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
@@ -23,16 +24,29 @@ const microsecond = 1000
 func ToV1(m *v2.Metrics, ops Operations) *v1.Metrics {
 	out := &v1.Metrics{CPU: cpu(m.GetCPU()), Memory: memory(m.GetMemory()), Blkio: blkio(m.GetIo(), ops)}
 	if p := m.GetPids(); p != nil {
-		out.Pids = &v1.PidsStat{Current: p.Current, Limit: p.Limit}
+		out.Pids = pids(p)
 	}
 	if e := m.GetMemoryEvents(); e != nil {
 		out.MemoryOomControl = &v1.MemoryOomControl{OomKill: e.OomKill}
+		if out.Memory != nil { // how often the limit was hit
+			out.Memory.Usage.Failcnt = e.Max
+		}
 	}
 	for _, h := range m.GetHugetlb() {
-		out.Hugetlb = append(out.Hugetlb, &v1.HugetlbStat{Usage: h.Current, Max: h.Max, Failcnt: h.Failcnt, Pagesize: h.Pagesize})
+		// v2's Max is the limit, v1's the most that was used.
+		out.Hugetlb = append(out.Hugetlb, &v1.HugetlbStat{Usage: h.Current, Failcnt: h.Failcnt, Pagesize: h.Pagesize})
 	}
 	for _, n := range m.GetNetwork() {
 		out.Network = append(out.Network, network(n))
+	}
+	return out
+}
+
+// pids has 0 for no limit, as v1's readers expect (cgroup1/utils.go, readUint).
+func pids(p *v2.PidsStat) *v1.PidsStat {
+	out := &v1.PidsStat{Current: p.Current, Limit: p.Limit}
+	if p.Limit == math.MaxUint64 {
+		out.Limit = 0
 	}
 	return out
 }

@@ -17,6 +17,9 @@ import (
 const (
 	KataHandler       = "kata"
 	ConfiguredHandler = "kata-config"
+	// SandboxHandler's pods have no pause container. containerd 1.x has no such
+	// setting.
+	SandboxHandler = "kata-sandbox"
 )
 
 // ConfiguredMemoryMiB is the memory of a pod of ConfiguredHandler, which shows
@@ -150,5 +153,11 @@ func handlers(d *harness.Daemon, runtimes string) []section {
 		}
 		sections = append(sections, section{runtimes + handler, settings})
 	}
-	return append(sections, section{runtimes + ConfiguredHandler + ".options", []string{set("ConfigPath", otherKataConfig(d))}})
+	sections = append(sections, section{runtimes + ConfiguredHandler + ".options", []string{set("ConfigPath", otherKataConfig(d))}})
+	if d.Release().ConfigVersion < 3 {
+		return sections
+	}
+	return append(sections,
+		section{runtimes + SandboxHandler, []string{set("runtime_type", harness.Kata.Type), set("sandboxer", "shim")}},
+		section{runtimes + SandboxHandler + ".options", []string{set("ConfigPath", otherKataConfig(d))}})
 }

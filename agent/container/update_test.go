@@ -1,0 +1,71 @@
+package container
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// after returns a container's limits after updates of its memory, as engines send
+// them.
+func after(t *testing.T, updates ...string) *cgroups.Resources {
+	t.Helper()
+	r := &cgroups.Resources{}
+	for _, text := range updates {
+		var res specs.LinuxResources
+		if err := json.Unmarshal([]byte(`{"memory":`+text+`}`), &res); err != nil {
+			t.Fatal(err)
+		}
+		next, err := updated(r, &res)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = next
+	}
+	return r
+}
+
+// A limit of memory can be raised above a swap limit that an earlier update has
+// lifted, as with runc.
+func TestSwapIsForgotten(t *testing.T) {
+	const first, raised = `{"limit":100,"swap":200}`, `{"limit":300}`
+	for name, test := range map[string]struct {
+		updates   []string
+		swap      int64 // of the cgroup
+		forbidden bool
+	}{
+		"raised alone":                     {[]string{first, raised}, 0, true},
+		"raised with its swap":             {[]string{first, `{"limit":300,"swap":400}`}, 100, false},
+		"lifted":                           {[]string{first, `{"limit":-1}`}, -1, false},
+		"lifted, then raised":              {[]string{first, `{"limit":-1}`, raised}, 0, false},
+		"lifted with a swap, then raised":  {[]string{first, `{"limit":-1,"swap":250}`, raised}, 0, true},
+		"swap named as none":               {[]string{first, `{"limit":300,"swap":0}`}, 0, false},
+		"another limit keeps what was set": {[]string{first, `{"reservation":50}`}, 100, false},
+	} {
+		r := after(t, test.updates...)
+		swap, err := cgroups.ConvertMemorySwapToCgroupV2Value(r.MemorySwap, r.Memory)
+		if (err != nil) != test.forbidden || swap != test.swap {
+			t.Errorf("%s: memory %d and swap %d: %d for the cgroup, error %v; want %d, error %v", name, r.Memory, r.MemorySwap, swap, err, test.swap, test.forbidden)
+		}
+	}
+}
+
+// Only an update that says so is refused for what the container uses, as with runc.
+func TestCheckBeforeUpdateIsOfOneUpdate(t *testing.T) {
+	const checked = `{"limit":100,"checkBeforeUpdate":true}`
+	for name, test := range map[string]struct {
+		updates []string
+		want    bool
+	}{
+		"said":             {[]string{checked}, true},
+		"said before":      {[]string{checked, `{"limit":50}`}, false},
+		"said not to be":   {[]string{checked, `{"limit":50,"checkBeforeUpdate":false}`}, false},
+		"said in the last": {[]string{`{"limit":100}`, checked}, true},
+	} {
+		if got := after(t, test.updates...).MemoryCheckBeforeUpdate; got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/containerd/api/runtime/sandbox/v1"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// podConfigType ends the type of CRI's PodSandboxConfig.
+const podConfigType = "runtime.v1.PodSandboxConfig"
+
+// hostResolvConf is what a pod without a DNS configuration gets.
+const hostResolvConf = "/etc/resolv.conf"
+
+// podFiles writes to the sandbox's bundle what an engine with a pause container writes
+// for a pod's containers (containerd, internal/cri/server/podsandbox,
+// setupSandboxFiles): their resolv.conf, whose path it returns, and hostname. It
+// returns the mounts of these, and of the pod's shared memory, which the guest has. A
+// pod that is not CRI's has none. The engine removes the bundle.
+func podFiles(r *sandbox.CreateSandboxRequest) (mounts []specs.Mount, resolvConf string, err error) {
+	if !strings.HasSuffix(r.Options.GetTypeUrl(), podConfigType) {
+		return nil, "", nil
+	}
+	if !filepath.IsAbs(r.BundlePath) {
+		return nil, "", fmt.Errorf("bundle path %q: want an absolute one: %w", r.BundlePath, errdefs.ErrInvalidArgument)
+	}
+	dns, err := podDNS(r.Options)
+	if err != nil {
+		return nil, "", err
+	}
+	hostname := podHostname(r.Options)
+	if hostname == "" {
+		if hostname, err = os.Hostname(); err != nil {
+			return nil, "", fmt.Errorf("find hostname: %w", err)
+		}
+	}
+	mounts = append(mounts, bindMount("/dev/shm", "/dev/shm"))
+	for _, file := range []struct{ target, content string }{{"/etc/resolv.conf", dns}, {"/etc/hostname", hostname + "\n"}} {
+		path := filepath.Join(r.BundlePath, filepath.Base(file.target))
+		if err := writePublic(path, file.content); err != nil {
+			return nil, "", fmt.Errorf("write the pod's %s: %w", file.target, err)
+		}
+		mounts = append(mounts, bindMount(path, file.target))
+	}
+	return mounts, filepath.Join(r.BundlePath, filepath.Base(hostResolvConf)), nil
+}
+
+// writePublic writes a file that all users of containers may read, whatever the umask.
+func writePublic(path, content string) error {
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o644)
+}
+
+func bindMount(source, target string) specs.Mount {
+	return specs.Mount{Destination: target, Type: "bind", Source: source, Options: []string{"rbind", "rprivate", "rw"}}
+}
+
+// podDNS returns the resolv.conf of CRI's pod configuration: DNSConfig's servers,
+// searches and options, or without one the host's.
+func podDNS(options *anypb.Any) (string, error) {
+	config, ok := bytesField(options.GetValue(), fieldDNS)
+	if !ok {
+		data, err := os.ReadFile(hostResolvConf)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("copy the host's resolv.conf: %w", err)
+		}
+		return string(data), nil
+	}
+	var text strings.Builder
+	if list := listField(config, fieldSearches); len(list) > 0 {
+		text.WriteString("search " + strings.Join(list, " ") + "\n")
+	}
+	for _, server := range listField(config, fieldServers) {
+		text.WriteString("nameserver " + server + "\n")
+	}
+	if list := listField(config, fieldDNSOptions); len(list) > 0 {
+		text.WriteString("options " + strings.Join(list, " ") + "\n")
+	}
+	return text.String(), nil
+}
