@@ -38,7 +38,7 @@ place earlier in this list that has no file, are ignored with a warning. To chan
 there:
 
 ` + "```toml" + `
-# /etc/kata-containers/config.d/50-memory.toml
+# config.d/50-memory.toml, beside the configuration file
 [hypervisor.qemu]
 default_memory = 4096
 ` + "```" + `
