@@ -56,7 +56,9 @@ type view struct {
 	bad    map[int]error // links that have addresses but cannot have a NIC
 	names  map[int]string
 	routes []netlink.Route
-	neighs []netlink.Neigh
+	// oddRoutes has those of which the guest would get only a part.
+	oddRoutes map[routeKey]bool
+	neighs    []netlink.Neigh
 	// uppers has, for a link that carries another one of the namespace, the
 	// other's name; notes say what that means for the guest.
 	uppers map[int]string
@@ -106,7 +108,13 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 			v.add(l, addrs, keep)
 		}
 	}
-	if err := ns.do(v.readIPv6); err != nil {
+	err = ns.do(func() error {
+		if err := v.readOddRoutes(); err != nil {
+			return err
+		}
+		return v.readIPv6()
+	})
+	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(v.links, func(a, b link) int { return cmp.Compare(a.index, b.index) })
