@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
@@ -154,6 +155,7 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 			return
 		}
 		found.mtu = min(max(found.mtu, minMTU), maxMTU) // a NIC keeps what it can have
+		found.name = strings.ToValidUTF8(found.name, "?")
 	}
 	v.links = append(v.links, found)
 }
@@ -162,6 +164,8 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 func (l *link) check(encap string) error {
 	what := fmt.Sprintf("link %s (%s)", l.name, l.kind)
 	switch {
+	case !utf8.ValidString(l.name):
+		return fmt.Errorf("link %q (%s) has addresses but a name that is not UTF-8, which a guest cannot be told: %w", l.name, l.kind, errdefs.ErrInvalidArgument)
 	case encap != "ether" || len(l.mac) != 6 || l.mac[0]&group != 0 || isZero(l.mac):
 		return fmt.Errorf("%s has addresses but the hardware address %q: a VM's NIC needs an Ethernet link with a MAC of six bytes: %w",
 			what, l.mac.String(), errdefs.ErrInvalidArgument)
