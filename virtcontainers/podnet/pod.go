@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync/atomic"
+	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"google.golang.org/protobuf/proto"
 
@@ -107,6 +110,8 @@ type Pod struct {
 	// telling is held while the guest is told: it applies concurrent calls in any
 	// order, and the newest state must be the last.
 	telling ctxmutex.Mutex
+	// refusal is the watch's last: package network returns it only once.
+	refusal atomic.Pointer[refusal]
 }
 
 // New describes a network; it does nothing yet.
@@ -253,15 +258,26 @@ func (p *Pod) Tell(ctx context.Context) error {
 	return nil
 }
 
-// Refresh brings the guest up to date with the namespace.
-func (p *Pod) Refresh(ctx context.Context) error {
+// Refresh brings the guest up to date with the namespace. It fails for a link that
+// cannot have a NIC and that was not there at the time given, also if the watch has
+// met it first.
+func (p *Pod) Refresh(ctx context.Context, since time.Time) error {
 	if p.links == nil {
 		return nil
 	}
 	if err := p.links.Plug(ctx, p.vm); err != nil {
 		return err
 	}
+	if r := p.refusal.Load(); r != nil && r.at.After(since) {
+		return r.err
+	}
 	return p.Tell(ctx)
+}
+
+// refusal is why the watch could not join a link.
+type refusal struct {
+	err error
+	at  time.Time
 }
 
 // Unplug takes the VM's NICs and ends the forwarding of resolvers until Replug:
@@ -312,8 +328,12 @@ func (p *Pod) follow(ctx context.Context, resolvConfs func() []string) error {
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
 	defer cancel()
+	err = p.links.Plug(ctx, p.vm)
+	if errdefs.IsInvalidArgument(err) {
+		p.refusal.Store(&refusal{err, time.Now()})
+	}
 	// The guest gets the rest even if a link cannot be joined.
-	err = errors.Join(p.links.Plug(ctx, p.vm), p.Tell(ctx))
+	err = errors.Join(err, p.Tell(ctx))
 	for _, path := range resolvConfs() {
 		p.OpenResolvers(ctx, path)
 	}
