@@ -52,7 +52,7 @@ func (c *Container) runCreateHooks(ctx context.Context) error {
 	if err := bundle.OwePoststop(c.Bundle.Dir); err != nil {
 		return err
 	}
-	state := c.hookState(specs.StateCreating)
+	state, began := c.hookState(specs.StateCreating), time.Now()
 	var ran bool
 	for _, kind := range []string{hook.Prestart, hook.CreateRuntime} {
 		list := hook.Of(spec, kind)
@@ -64,7 +64,7 @@ func (c *Container) runCreateHooks(ctx context.Context) error {
 	if !ran {
 		return nil
 	}
-	if err := c.sandbox.network.Refresh(ctx); err != nil {
+	if err := c.sandbox.network.Refresh(ctx, began); err != nil {
 		return fmt.Errorf("give the guest the network that hooks have made: %w", err)
 	}
 	return nil

@@ -178,7 +178,7 @@ func (c *Container) awaitNetwork(ctx context.Context) error {
 	if c.ID != c.sandbox.ID {
 		return nil
 	}
-	if err := c.sandbox.network.Refresh(ctx); err != nil {
+	if err := c.sandbox.network.Refresh(ctx, c.init.made); err != nil {
 		return fmt.Errorf("give the guest the network of its namespace: %w", err)
 	}
 	return nil

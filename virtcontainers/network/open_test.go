@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -104,4 +106,30 @@ func statIdentity(path string) (identity, error) {
 		return identity{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	return identity{Dev: st.Dev, Inode: st.Ino}, nil
+}
+
+// A name in another encoding cannot be told to the guest.
+func TestNameThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.veth(t, "\xe9th1", "10.3.0.2/24")
+	n, vm := p.open(t, Options{}), newMachine(t)
+	err := n.Plug(t.Context(), vm)
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), `"\xe9th1"`) {
+		t.Errorf("Plug: %v", err)
+	}
+	if _, err := proto.Marshal(n.State()); err != nil || !cmp.Equal(interfaces(n), []string{"eth0"}) {
+		t.Errorf("the guest has %q: %v", interfaces(n), err)
+	}
+	// One that the guest has already.
+	eth0 := linkOf(t, p.ns, "eth0")
+	must(t, p.ns.LinkSetDown(eth0))
+	must(t, p.ns.LinkSetName(eth0, "eth\xe9"))
+	must(t, p.ns.LinkSetUp(eth0))
+	if err := n.Plug(t.Context(), vm); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Plug: %v", err)
+	}
+	if got := interfaces(n); !cmp.Equal(got, []string{"eth?"}) {
+		t.Errorf("the guest has %q", got)
+	}
 }

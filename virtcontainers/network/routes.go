@@ -20,6 +20,7 @@ type routing struct {
 	all   map[int]string            // every link
 	local map[netip.Addr]bool       // the guest's own addresses
 	nets  map[string][]netip.Prefix // the networks on each link, by its name
+	odd   map[routeKey]bool         // see view
 	// made has the networks to which the kernel makes routes, by the index of the
 	// link.
 	made   map[int]map[netip.Prefix]bool
@@ -28,9 +29,9 @@ type routing struct {
 	notes  []string
 }
 
-func newRouting(links map[int]string) *routing {
+func newRouting(v *view) *routing {
 	return &routing{
-		names: make(map[int]string), all: links, local: make(map[netip.Addr]bool),
+		names: make(map[int]string), all: v.names, odd: v.oddRoutes, local: make(map[netip.Addr]bool),
 		nets: make(map[string][]netip.Prefix), made: make(map[int]map[netip.Prefix]bool),
 	}
 }
@@ -76,8 +77,8 @@ func (r *routing) add(route netlink.Route) {
 	case to.Addr().Is4In6():
 		r.notef("route to %s: an IPv4 network in IPv6, which a guest does not get", to)
 		return
-	case route.Encap != nil || route.MPLSDst != nil || route.Tos != 0:
-		r.notef("route to %s: with encapsulation or TOS, which a guest does not get", to)
+	case route.Encap != nil || route.MPLSDst != nil || route.Tos != 0 || r.odd[keyOf(route)]:
+		r.notef("route to %s: with encapsulation, TOS or a network that packets are from, which a guest does not get", to)
 		return
 	}
 	made := &api.Route{

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
@@ -56,7 +57,9 @@ type view struct {
 	bad    map[int]error // links that have addresses but cannot have a NIC
 	names  map[int]string
 	routes []netlink.Route
-	neighs []netlink.Neigh
+	// oddRoutes has those of which the guest would get only a part.
+	oddRoutes map[routeKey]bool
+	neighs    []netlink.Neigh
 	// uppers has, for a link that carries another one of the namespace, the
 	// other's name; notes say what that means for the guest.
 	uppers map[int]string
@@ -106,7 +109,13 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 			v.add(l, addrs, keep)
 		}
 	}
-	if err := ns.do(v.readIPv6); err != nil {
+	err = ns.do(func() error {
+		if err := v.readOddRoutes(); err != nil {
+			return err
+		}
+		return v.readIPv6()
+	})
+	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(v.links, func(a, b link) int { return cmp.Compare(a.index, b.index) })
@@ -146,6 +155,7 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 			return
 		}
 		found.mtu = min(max(found.mtu, minMTU), maxMTU) // a NIC keeps what it can have
+		found.name = strings.ToValidUTF8(found.name, "?")
 	}
 	v.links = append(v.links, found)
 }
@@ -154,6 +164,8 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 func (l *link) check(encap string) error {
 	what := fmt.Sprintf("link %s (%s)", l.name, l.kind)
 	switch {
+	case !utf8.ValidString(l.name):
+		return fmt.Errorf("link %q (%s) has addresses but a name that is not UTF-8, which a guest cannot be told: %w", l.name, l.kind, errdefs.ErrInvalidArgument)
 	case encap != "ether" || len(l.mac) != 6 || l.mac[0]&group != 0 || isZero(l.mac):
 		return fmt.Errorf("%s has addresses but the hardware address %q: a VM's NIC needs an Ethernet link with a MAC of six bytes: %w",
 			what, l.mac.String(), errdefs.ErrInvalidArgument)

@@ -19,7 +19,7 @@ import (
 // pciPaths, by their indexes. notes say what was omitted, and why.
 func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, notes []string, err error) {
 	want = &api.SetNetworkRequest{LoWithoutIpv6: v.loWithoutIPv6}
-	r := newRouting(v.names)
+	r := newRouting(v)
 	for _, l := range v.links {
 		path, given := pciPaths[l.index]
 		if !given {

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync/atomic"
+	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"google.golang.org/protobuf/proto"
 
@@ -109,6 +112,8 @@ type Pod struct {
 	telling ctxmutex.Mutex
 	// told is what the guest has; nil if that is not known. telling guards it.
 	told *api.SetNetworkRequest
+	// refusal is the watch's last: package network returns it only once.
+	refusal atomic.Pointer[refusal]
 }
 
 // New describes a network; it does nothing yet.
@@ -269,9 +274,11 @@ func (p *Pod) wanted(ctx context.Context) *api.SetNetworkRequest {
 	return want
 }
 
-// Refresh brings the guest up to date with the namespace, whatever Watch has seen of
-// it so far. The guest is not called if there is nothing new.
-func (p *Pod) Refresh(ctx context.Context) error {
+// Refresh brings the guest up to date with the namespace, whatever the watch has seen
+// of it so far. The guest is not called if there is nothing new. It fails for a link
+// that cannot have a NIC and that was not there at the time given, also if the watch
+// has met it first.
+func (p *Pod) Refresh(ctx context.Context, since time.Time) error {
 	if p.links == nil {
 		return nil
 	}
@@ -283,7 +290,16 @@ func (p *Pod) Refresh(ctx context.Context) error {
 	if err := p.links.Plug(ctx, p.vm); err != nil {
 		return err
 	}
+	if r := p.refusal.Load(); r != nil && r.at.After(since) {
+		return r.err
+	}
 	return p.tell(ctx, true)
+}
+
+// refusal is why the watch could not join a link.
+type refusal struct {
+	err error
+	at  time.Time
 }
 
 // Unplug takes the VM's NICs and ends the forwarding of resolvers until Replug:
@@ -334,8 +350,12 @@ func (p *Pod) follow(ctx context.Context, resolvConfs func() []string) error {
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
 	defer cancel()
+	err = p.links.Plug(ctx, p.vm)
+	if errdefs.IsInvalidArgument(err) {
+		p.refusal.Store(&refusal{err, time.Now()})
+	}
 	// The guest gets the rest even if a link cannot be joined.
-	err = errors.Join(p.links.Plug(ctx, p.vm), p.Tell(ctx))
+	err = errors.Join(err, p.Tell(ctx))
 	for _, path := range resolvConfs() {
 		p.OpenResolvers(ctx, path)
 	}
