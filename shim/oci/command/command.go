@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -52,10 +51,18 @@ func Commands() []*cli.Command {
 		c.HideHelpCommand = true
 		c.Action = reporting(c.Action)
 		c.OnUsageError = reportUsage
+		if !othersArguments[c.Name] {
+			takeFlagsAnywhere(c)
+		}
 		SetConventions(c)
 	}
 	return commands
 }
+
+// othersArguments are the commands whose arguments after the id are those of
+// another program, flags included. In the others flags may follow the id: runc's
+// do.
+var othersArguments = map[string]bool{"exec": true, "ps": true}
 
 // ExitError ends the program with a code after everything was printed.
 type ExitError int
@@ -163,10 +170,13 @@ func withoutArguments(action cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
-// refuse fails if a flag was set that no virtual machine can honour.
+// refuse fails if a flag was set that no virtual machine can honour, to another
+// value than its default: false, 0 or "".
 func refuse(c *cli.Command, reasons map[string]string) error {
 	for name, reason := range reasons {
-		if c.IsSet(name) && strings.TrimSpace(c.String(name)) != "0" {
+		switch c.Value(name) {
+		case nil, false, 0, "":
+		default:
 			return fmt.Errorf("--%s: %s: %w", name, reason, errdefs.ErrNotImplemented)
 		}
 	}

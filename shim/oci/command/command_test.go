@@ -75,12 +75,44 @@ func TestRefused(t *testing.T) {
 		{[]string{"exec", "--cgroup", "/x", "c1", "sh"}, 255, "--cgroup"},
 		{[]string{"exec", "--process", config, "c1"}, 255, "args is missing"},
 		{[]string{"exec", "--process", "/nowhere", "c1"}, 255, "read process"},
+		{[]string{"create", "--preserve-fds", "0", "--bundle", dir, "c1"}, 1, "config.json"},
+		{[]string{"exec", "--preserve-fds", "0", "c1", "sh"}, 255, "container does not exist"},
+		{[]string{"exec", "--preserve-fds=1", "c1", "sh"}, 255, "--preserve-fds"},
+		{[]string{"exec", "--ignore-paused=false", "c1", "sh"}, 255, "container does not exist"},
+		{[]string{"exec", "--apparmor", "", "c1", "sh"}, 255, "container does not exist"},
 		{[]string{"delete", "--forse", "c1"}, 1, "delete: flag provided but not defined"},
 		{[]string{"create", "--bundle"}, 1, "create: flag needs an argument"},
 	}
 	for _, tt := range tests {
 		args := append([]string{"--root", filepath.Join(dir, "root")}, tt.args...)
 		_, stderr, code := call(t, nil, args...)
+		if code != tt.code || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%v: exit %d, %q; want %d and %q", tt.args, code, stderr, tt.code, tt.want)
+		}
+	}
+}
+
+// Flags may follow the id, as with runc, but for the commands whose arguments are
+// another program's.
+func TestFlagsAfterTheID(t *testing.T) {
+	withShim(t)
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"delete", "none", "--force"}, 0, ""},
+		{[]string{"delete", "none", "-f"}, 0, ""},
+		{[]string{"kill", "none", "KILL", "--all"}, 1, "container does not exist"},
+		{[]string{"update", "none", "--memory", "1048576"}, 1, "container does not exist"},
+		{[]string{"create", "none", "--bundle", dir}, 1, dir + "/config.json"},
+		{[]string{"events", "none", "--stats"}, 1, "container does not exist"},
+		{[]string{"exec", "none", "ls", "--all"}, 255, "container does not exist"},
+		{[]string{"exec", "none", "--tty"}, 255, "container does not exist"},
+		{[]string{"ps", "none", "-f"}, 1, "container does not exist"},
+	} {
+		_, stderr, code := call(t, nil, append([]string{"--root", dir}, tt.args...)...)
 		if code != tt.code || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit %d, %q; want %d and %q", tt.args, code, stderr, tt.code, tt.want)
 		}
