@@ -119,6 +119,39 @@ func TestFlagsAfterTheID(t *testing.T) {
 	}
 }
 
+// writeStopped makes a container that has stopped below root.
+func writeStopped(t *testing.T, root, id string) {
+	t.Helper()
+	dir := filepath.Join(root, id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"record.json": `{"id": "` + id + `"}`,
+		"config.json": `{"root": {"path": "/"}, "process": {"args": ["sh"], "cwd": "/"}, "linux": {}}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOfAStoppedContainer(t *testing.T) {
+	withShim(t)
+	root := t.TempDir()
+	writeStopped(t, root, "c1")
+	for _, args := range [][]string{{"events", "c1"}, {"events", "--stats", "c1"}} {
+		if _, stderr, code := call(t, nil, append([]string{"--root", root}, args...)...); code != 1 || !strings.Contains(stderr, "container with id c1 is not running") {
+			t.Errorf("%v: exit %d, %q", args, code, stderr)
+		}
+	}
+	out, stderr, code := call(t, nil, "--root", root, "list", "--format", "json")
+	var states []struct{ ID, Status, Owner string }
+	if err := json.Unmarshal([]byte(out), &states); err != nil || code != 0 || len(states) != 1 || states[0].Status != "stopped" || states[0].Owner != "root" {
+		t.Errorf("list: exit %d, %s, %s, %v; want the owner root", code, out, stderr, err)
+	}
+}
+
 // With a log the error is one JSON line in it and plain text on stderr.
 func TestLog(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log.json")

@@ -104,24 +104,17 @@ func eventsCommand() *cli.Command {
 	}
 }
 
-// writeEvents writes events until the container has stopped, or one event if only
-// one is wanted.
+// writeEvents writes events until the container has ended, or one event if only
+// one is wanted. A container that had ended before is an error, as with runc.
 func writeEvents(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
-	for {
-		state, err := r.State(ctx, id)
+	for first := true; ; first = false {
+		ended, err := writeEvent(ctx, c.Root().Writer, r, id)
 		switch {
-		case err != nil:
+		case ended && first:
 			return err
-		case state.Status == oci.Stopped && c.Bool("stats"):
-			return fmt.Errorf("container with id %s is not running: %w", id, errdefs.ErrFailedPrecondition)
-		case state.Status == oci.Stopped:
+		case ended:
 			return nil
-		}
-		event, err := r.Stats(ctx, id)
-		if err != nil {
-			return err
-		}
-		if err := json.NewEncoder(c.Root().Writer).Encode(event); err != nil || c.Bool("stats") {
+		case err != nil || c.Bool("stats"):
 			return err
 		}
 		select {
@@ -130,4 +123,21 @@ func writeEvents(ctx context.Context, c *cli.Command, r *oci.Runtime, id string)
 			return nil
 		}
 	}
+}
+
+// writeEvent writes one event. If the container has ended, also meanwhile, the
+// error says that.
+func writeEvent(ctx context.Context, w io.Writer, r *oci.Runtime, id string) (ended bool, err error) {
+	event, err := r.Stats(ctx, id)
+	if err == nil {
+		return false, json.NewEncoder(w).Encode(event)
+	}
+	state, stateErr := r.State(ctx, id)
+	switch {
+	case errdefs.IsNotFound(stateErr):
+		return true, stateErr
+	case stateErr == nil && state.Status == oci.Stopped:
+		return true, fmt.Errorf("container with id %s is not running: %w", id, errdefs.ErrFailedPrecondition)
+	}
+	return false, err
 }
