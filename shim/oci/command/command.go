@@ -14,6 +14,7 @@ import (
 
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/shim/oci"
+	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
 // defaultRoot has the containers of engines that do not pass another directory.
@@ -95,6 +96,7 @@ func reportUsage(ctx context.Context, c *cli.Command, err error, _ bool) error {
 	return ExitError(1)
 }
 
+// writeError writes an error, of which a part may be a guest's.
 func writeError(ctx context.Context, c *cli.Command, err error) {
 	logger := log.G(ctx)
 	logger.Logger.SetOutput(c.Root().ErrWriter)
@@ -105,13 +107,13 @@ func writeError(ctx context.Context, c *cli.Command, err error) {
 		} else {
 			defer f.Close()
 			logger.Logger.SetOutput(f)
-			fmt.Fprintln(c.Root().ErrWriter, err)
+			fmt.Fprintln(c.Root().ErrWriter, printable.Lines(err.Error()))
 		}
 	}
 	if c.String("log-format") == "json" {
 		_ = log.SetFormat(log.JSONFormat)
 	}
-	logger.Error(err)
+	logger.Error(printable.Lines(err.Error()))
 }
 
 func checkOCIFlags(c *cli.Command) error {

@@ -169,6 +169,17 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// Parts of an error may be a guest's: they control no terminal.
+func TestErrorsArePrintable(t *testing.T) {
+	withShim(t)
+	for _, flags := range [][]string{nil, {"--log", filepath.Join(t.TempDir(), "log")}} {
+		_, stderr, code := call(t, nil, append(flags, "create", "--bundle", "/x\x1b[2J\a", "c1")...)
+		if code != 1 || !strings.Contains(stderr, "x1b[2J") || strings.ContainsAny(stderr, "\x1b\a") {
+			t.Errorf("%v: exit %d, %q", flags, code, stderr)
+		}
+	}
+}
+
 // A command that both have is the other's, unless it is about a container below
 // --root.
 func TestAdd(t *testing.T) {
