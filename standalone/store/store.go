@@ -19,6 +19,8 @@ const (
 	layersDir     = "layers"
 	imagesDir     = "images"
 	containersDir = "containers"
+	useLock       = "lock"
+	cleanLock     = "clean"
 	// newPrefix starts the names of directories that are not complete yet.
 	newPrefix = "new-"
 )
@@ -49,11 +51,18 @@ func Open(root string) (*Store, error) {
 // Use keeps the store's layers from being swept until unlock is called or the
 // process ends. It waits until a running sweep or ctx has ended.
 func (s *Store) Use(ctx context.Context) (unlock func() error, err error) {
-	return s.lock(ctx, unix.LOCK_SH)
+	return s.lock(ctx, useLock, unix.LOCK_SH)
 }
 
-func (s *Store) lock(ctx context.Context, how int) (func() error, error) {
-	f, err := os.OpenFile(filepath.Join(s.root, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// Clean keeps other processes from cleaning up after dead containers until unlock is
+// called or the process ends: a container that is still there after it has returned
+// stays the one of its name. It waits until another's cleanup or ctx has ended.
+func (s *Store) Clean(ctx context.Context) (unlock func() error, err error) {
+	return s.lock(ctx, cleanLock, unix.LOCK_EX)
+}
+
+func (s *Store) lock(ctx context.Context, name string, how int) (func() error, error) {
+	f, err := os.OpenFile(filepath.Join(s.root, name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock store: %w", err)
 	}
@@ -79,7 +88,7 @@ func (s *Store) lock(ctx context.Context, how int) (func() error, error) {
 func (s *Store) Sweep(unused bool) error {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	unlock, err := s.lock(now, unix.LOCK_EX)
+	unlock, err := s.lock(now, useLock, unix.LOCK_EX)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
