@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/katabox/katabox/standalone/store"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -69,5 +71,24 @@ func TestSweepDeadLeavesTheNext(t *testing.T) {
 	}
 	if r, err := m.Load("b"); err != nil || r.State() != "starting" {
 		t.Errorf("the new container: %+v, %v", r, err)
+	}
+}
+
+// A name that is none is not taken for another one.
+func TestNamesThatAreNone(t *testing.T) {
+	m, _, dir := newContainer(t, "c")
+	if err := m.write(&Record{Name: "c", Engine: deadProcess(t)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"x/c", "../containers/c", "c/", "..", "", "/"} {
+		if _, err := m.Load(name); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("load %q: %v", name, err)
+		}
+		if err := m.Remove(t.Context(), name, true); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("remove %q: %v", name, err)
+		}
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
 	}
 }
