@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func layersOf(t *testing.T, s *Store) []string {
@@ -169,6 +170,32 @@ func TestRootfs(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, mounts[0].Options); diff != "" || len(mounts) != 1 {
 			t.Error(diff)
+		}
+	})
+}
+
+// The root directory that a container sees is its own: with the mode and the owner of
+// the image's.
+func TestRootDirectoryOfADirectory(t *testing.T) {
+	both(t, func(t *testing.T, s *Store) {
+		image := t.TempDir()
+		if err := errors.Join(os.Chown(image, 12, 34), os.Chmod(image, 0o751|os.ModeSticky)); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := s.MakeContainer("c", Image{Name: "image", Dir: image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := filepath.Join(dir, "rootfs")
+		if _, err := s.Rootfs("c", root); err != nil {
+			t.Fatal(err)
+		}
+		if s.overlay {
+			root = filepath.Join(dir, "upper")
+		}
+		var stat unix.Stat_t
+		if err := unix.Stat(root, &stat); err != nil || stat.Uid != 12 || stat.Gid != 34 || stat.Mode&0o7777 != 0o1751 {
+			t.Errorf("owner %d:%d, mode %o, %v; want 12:34 and 1751", stat.Uid, stat.Gid, stat.Mode&0o7777, err)
 		}
 	})
 }
