@@ -53,7 +53,7 @@ func (c *Container) writeFiles(_ context.Context, o *Options) error {
 func (c *Container) writeSpec(ctx context.Context, o *Options) error {
 	o.Spec.ID = c.Name
 	var s *specs.Spec
-	err := c.m.Store.View(c.img, func(root string) (err error) {
+	err := c.m.Store.View(ctx, c.img, func(root string) (err error) {
 		s, err = spec.New(ctx, root, c.img.Config, o.Spec)
 		return err
 	})

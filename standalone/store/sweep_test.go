@@ -199,3 +199,26 @@ func TestRootDirectoryOfADirectory(t *testing.T) {
 		}
 	})
 }
+
+// A sweep leaves the files of an image to the process that looks at them: an exec
+// does while another container ends.
+func TestSweepLeavesAView(t *testing.T) {
+	s := newStore(t)
+	img := add(t, s, "image", layerOf(t, fileEntry("a", "a")), layerOf(t, fileEntry("b", "b")))
+	err := s.View(t.Context(), img, func(root string) error {
+		if err := s.Sweep(false); err != nil {
+			return err
+		}
+		_, err := os.Stat(filepath.Join(root, "a"))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := s.Sweep(false); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(img.Layers, layersOf(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
