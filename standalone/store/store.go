@@ -61,6 +61,10 @@ func (s *Store) Clean(ctx context.Context) (unlock func() error, err error) {
 	return s.lock(ctx, cleanLock, unix.LOCK_EX)
 }
 
+// Scratch returns a directory for temporary directories. The next sweep removes those
+// that a killed process has left; the caller has called Use.
+func (s *Store) Scratch() string { return filepath.Join(s.root, layersDir) }
+
 func (s *Store) lock(ctx context.Context, name string, how int) (func() error, error) {
 	f, err := os.OpenFile(filepath.Join(s.root, name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
