@@ -118,11 +118,11 @@ func topFirst(layers []string, dir string) string {
 	return strings.Join(paths, ":")
 }
 
-// checkDir checks that a directory outside of the store can be a lower directory:
-// its name must not have characters with a meaning in mount options.
+// checkDir checks that a directory's path can be a part of an overlay's options: it
+// must not have characters with a meaning there.
 func checkDir(dir string) error {
 	if strings.ContainsAny(dir, `:,\`) {
-		return fmt.Errorf("root file system %s: its path has a colon, a comma or a backslash: %w", dir, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("directory %s: its path has a colon, a comma or a backslash: %w", dir, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

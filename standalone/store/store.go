@@ -44,7 +44,11 @@ func Open(root string) (*Store, error) {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
-	s.overlay = overlayWorks(filepath.Join(root, layersDir))
+	if s.overlay = overlayWorks(filepath.Join(root, layersDir)); s.overlay {
+		if err := checkDir(root); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+	}
 	return s, nil
 }
 
