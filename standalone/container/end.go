@@ -147,7 +147,8 @@ func (m *Manager) remove(ctx context.Context, name string) error {
 }
 
 // SweepDead removes the containers that were to be removed at their end but whose
-// process was killed before.
+// process was killed before, and the directories of those that have no record: theirs
+// was killed before it wrote one, or while it removed them.
 func (m *Manager) SweepDead(ctx context.Context) error {
 	records, err := m.List()
 	if err != nil {
@@ -159,5 +160,5 @@ func (m *Manager) SweepDead(ctx context.Context) error {
 			errs = append(errs, m.clean(ctx, r))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.Store.RemoveContainersWithout(recordFile))...)
 }

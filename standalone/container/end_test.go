@@ -92,3 +92,35 @@ func TestNamesThatAreNone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The directory of a container whose process was killed before it had a record is in
+// no list; it is removed, unless a container is being made.
+func TestSweepDeadRemovesTheUnfinished(t *testing.T) {
+	m, _, dir := newContainer(t, "c")
+	unfinished, err := m.Store.MakeContainer("u", store.Image{Name: "image", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := m.Store.Use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SweepDead(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(unfinished); err != nil {
+		t.Errorf("while a container is made: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SweepDead(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(unfinished); !os.IsNotExist(err) {
+		t.Errorf("the unfinished one is left: %v", err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+}

@@ -94,6 +94,33 @@ func (s *Store) lock(ctx context.Context, name string, how int) (func() error, e
 // killed processes left. With unused it first removes images that no container
 // runs. It does nothing while another process uses the store.
 func (s *Store) Sweep(unused bool) error {
+	return s.ifUnused(func() error {
+		used, err := s.usedLayers(unused)
+		if err != nil {
+			return err
+		}
+		return s.removeLayersBut(used)
+	})
+}
+
+// RemoveContainersWithout removes the directories of containers that do not have a
+// file of that name. It does nothing while another process uses the store.
+func (s *Store) RemoveContainersWithout(file string) error {
+	return s.ifUnused(func() error {
+		names, err := s.Containers()
+		errs := []error{err}
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join(s.ContainerDir(name), file)); errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, s.RemoveContainer(name))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// ifUnused calls f while no other process uses the store; if one does, it does
+// nothing.
+func (s *Store) ifUnused(f func() error) error {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	unlock, err := s.lock(now, useLock, unix.LOCK_EX)
@@ -103,11 +130,7 @@ func (s *Store) Sweep(unused bool) error {
 	if err != nil {
 		return err
 	}
-	used, err := s.usedLayers(unused)
-	if err == nil {
-		err = s.removeLayersBut(used)
-	}
-	return errors.Join(err, unlock())
+	return errors.Join(f(), unlock())
 }
 
 // usedLayers collects the layers that must stay.
