@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -135,7 +136,11 @@ func runtimeOf(c *cli.Command) (*oci.Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &oci.Runtime{Root: c.String("root"), Program: program, Pods: podsDir, Debug: c.Bool("debug")}, nil
+	root, err := filepath.Abs(c.String("root"))
+	if err != nil {
+		return nil, fmt.Errorf("find root directory: %w", err)
+	}
+	return &oci.Runtime{Root: root, Program: program, Pods: podsDir, Debug: c.Bool("debug")}, nil
 }
 
 // onContainer makes an action for a command whose first argument is an id; at

@@ -169,6 +169,25 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// A relative root is one of the caller's working directory, as with runc: the shim has
+// another.
+func TestRelativeRoot(t *testing.T) {
+	withShim(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	root := ""
+	probe := &cli.Command{Name: "probe", Action: func(_ context.Context, c *cli.Command) error {
+		r, err := runtimeOf(c)
+		if err == nil {
+			root = r.Root
+		}
+		return err
+	}}
+	if call(t, []*cli.Command{probe}, "--root", "here", "probe"); root != filepath.Join(dir, "here") {
+		t.Errorf("root %q, want %q", root, filepath.Join(dir, "here"))
+	}
+}
+
 // Parts of an error may be a guest's: they control no terminal.
 func TestErrorsArePrintable(t *testing.T) {
 	withShim(t)
