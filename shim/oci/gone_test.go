@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -56,6 +57,65 @@ func TestDeleteOfAnUnfinished(t *testing.T) {
 		if _, err := os.Stat(r.dir("c1")); !os.IsNotExist(err) {
 			t.Errorf("force %t: the directory is left: %v", force, err)
 		}
+	}
+}
+
+// A delete that was killed while it removed the directory can be called again.
+func TestDeleteOfAHalfRemoved(t *testing.T) {
+	r := newRuntime(t)
+	nameProgram(t, r)
+	for _, force := range []bool{false, true} {
+		for _, left := range []string{recordFile, "config.json", "log"} {
+			pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
+			if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			reap(t, pid)
+			if err := r.deleteByProgram(t.Context(), "c1"); err != nil {
+				t.Fatal(err)
+			}
+			entries, err := os.ReadDir(r.dir("c1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				if e.Name() != left {
+					if err := os.RemoveAll(filepath.Join(r.dir("c1"), e.Name())); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := r.Delete(t.Context(), "c1", force); err != nil && (force || !errdefs.IsNotFound(err)) {
+				t.Errorf("force %t, %s is left: %v", force, left, err)
+			}
+			if _, err := os.Stat(r.dir("c1")); !os.IsNotExist(err) {
+				t.Errorf("force %t, %s is left: the directory: %v", force, left, err)
+				_ = os.RemoveAll(r.dir("c1"))
+			}
+		}
+	}
+}
+
+// A directory that is no container's is not removed, whatever --root is.
+func TestDeleteOfAnotherDirectory(t *testing.T) {
+	r := newRuntime(t)
+	defer os.RemoveAll(r.Root)
+	file := filepath.Join(r.dir("etc"), "passwd")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, filepath.Join(r.dir("etc"), "log")} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, force := range []bool{false, true} {
+		if err := r.Delete(t.Context(), "etc", force); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("force %t: %v", force, err)
+		}
+	}
+	if entries, err := os.ReadDir(r.dir("etc")); err != nil || len(entries) != 2 {
+		t.Errorf("%v, %v are left", entries, err)
 	}
 }
 

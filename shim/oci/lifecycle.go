@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -151,13 +153,25 @@ func (r *Runtime) deleteDead(ctx context.Context, id string) error {
 }
 
 // removeUnfinished removes the directory of a create that was killed before it
-// wrote its record. Nothing else exists then.
+// wrote its record, or of a delete that was killed after it removed that. Nothing
+// else exists then. With a wrong --root it may be any directory: that is an error.
 func (r *Runtime) removeUnfinished(id string) error {
-	if _, err := os.Stat(r.dir(id)); err != nil {
+	entries, err := os.ReadDir(r.dir(id))
+	if err != nil {
 		return nil //nolint:nilerr // there is no such directory
+	}
+	for _, e := range entries {
+		if !containersFile.MatchString(e.Name()) {
+			return fmt.Errorf("remove container's directory: %s is no file of a container's: is --root right? %w",
+				filepath.Join(r.dir(id), e.Name()), errdefs.ErrFailedPrecondition)
+		}
 	}
 	return r.removeDir(id)
 }
+
+// containersFile matches the files of a container's directory: this package's, the
+// shim's, and those that are being written.
+var containersFile = regexp.MustCompile(`^\.?(address|config\.json|exec-|io-|log$|oom$|origin$|record\.json|shim\.)`)
 
 func (r *Runtime) removeDir(id string) error {
 	if err := os.RemoveAll(r.dir(id)); err != nil {
