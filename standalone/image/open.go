@@ -131,13 +131,16 @@ func checkSum(what string, raw []byte, want v1.Hash) error {
 
 // describe fills in the fields that the store needs.
 func (o *Opened) describe(img v1.Image, sized bool) error {
-	raw, err := img.RawConfigFile()
-	if err != nil {
-		return fmt.Errorf("read configuration: %w", err)
-	}
 	manifest, err := img.Manifest()
 	if err != nil {
 		return fmt.Errorf("read manifest: %w", err)
+	}
+	if size := manifest.Config.Size; size > maxDocument { // the library reads all of it into memory
+		return fmt.Errorf("configuration of %d bytes: want %d at most: %w", size, maxDocument, errdefs.ErrFailedPrecondition)
+	}
+	raw, err := img.RawConfigFile()
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
 	}
 	if err := checkSum("configuration", raw, manifest.Config.Digest); err != nil {
 		return err
