@@ -130,7 +130,7 @@ func TestShimThatTakesNoConnection(t *testing.T) {
 	}
 	shim := shimPID(t, r, "c1")
 	address := filepath.Join(r.dir("c1"), bundle.AddressFile)
-	real, err := os.ReadFile(address)
+	saved, err := os.ReadFile(address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestShimThatTakesNoConnection(t *testing.T) {
 	if err := unix.Kill(shim, 0); err != nil {
 		t.Fatalf("its shim: %v", err)
 	}
-	if err := os.WriteFile(address, real, 0o600); err != nil {
+	if err := os.WriteFile(address, saved, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	wantStatus(t, r, "c1", specs.StateRunning)
