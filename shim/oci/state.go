@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -160,5 +159,6 @@ func (r *Runtime) Pids(ctx context.Context, id string) ([]int, error) {
 	return append(pids, r.execPids(id)...), nil
 }
 
-// execPattern matches the files that name the monitors of execs.
-func (r *Runtime) execPattern(id string) string { return filepath.Join(r.dir(id), "exec-*.pid") }
+// execPattern matches the files in a container's directory that name the monitors of
+// execs.
+const execPattern = "exec-*.pid"

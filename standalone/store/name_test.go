@@ -1,6 +1,7 @@
 package store
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -40,6 +41,38 @@ func TestStoreWithAnOddPath(t *testing.T) {
 		root := filepath.Join(t.TempDir(), name)
 		if _, err := Open(root); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), root) {
 			t.Errorf("store %s: %v", root, err)
+		}
+	}
+}
+
+// Characters that mean something in a pattern mean nothing in the store's path.
+func TestStoreInBrackets(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	s, err := Open(filepath.Join(t.TempDir(), "[a]*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, forget := range []bool{false, true} {
+		img := add(t, s, "image", layerOf(t, fileEntry("a", "a")))
+		if _, err := s.MakeContainer("c", img); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Sweep(forget); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Find("image"); err != nil {
+			t.Errorf("forget %t: an image that a container runs: %v", forget, err)
+		}
+		if err := s.RemoveContainer("c"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Sweep(forget); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Find("image"); (err != nil) != forget {
+			t.Errorf("forget %t: an image that none runs: %v", forget, err)
 		}
 	}
 }

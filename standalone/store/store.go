@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -136,7 +137,7 @@ func (s *Store) ifUnused(f func() error) error {
 // usedLayers collects the layers that must stay.
 func (s *Store) usedLayers(forgetUnused bool) (map[string]bool, error) {
 	used := make(map[string]bool)
-	containers, err := filepath.Glob(filepath.Join(s.root, containersDir, "*", imageFile))
+	containers, err := s.glob(containersDir + "/*/" + imageFile)
 	if err != nil {
 		return nil, fmt.Errorf("sweep store: %w", err)
 	}
@@ -150,7 +151,7 @@ func (s *Store) usedLayers(forgetUnused bool) (map[string]bool, error) {
 			return nil, err
 		}
 	}
-	images, err := filepath.Glob(filepath.Join(s.root, imagesDir, "*.json"))
+	images, err := s.glob(imagesDir + "/*.json")
 	if err != nil {
 		return nil, fmt.Errorf("sweep store: %w", err)
 	}
@@ -160,6 +161,16 @@ func (s *Store) usedLayers(forgetUnused bool) (map[string]bool, error) {
 		}
 	}
 	return used, nil
+}
+
+// glob lists the paths that match a pattern below the store's root, of which no
+// character is a part of the pattern.
+func (s *Store) glob(pattern string) ([]string, error) {
+	names, err := fs.Glob(os.DirFS(s.root), pattern)
+	for i, name := range names {
+		names[i] = filepath.Join(s.root, name)
+	}
+	return names, err
 }
 
 // addLayers adds the layers of the image that a file describes, or none if the
@@ -181,7 +192,7 @@ func addLayers(used map[string]bool, path string) error {
 // forgetImagesBut removes the images that have a layer which no container uses,
 // and those without layers.
 func (s *Store) forgetImagesBut(used map[string]bool) error {
-	images, err := filepath.Glob(filepath.Join(s.root, imagesDir, "*.json"))
+	images, err := s.glob(imagesDir + "/*.json")
 	if err != nil {
 		return fmt.Errorf("sweep store: %w", err)
 	}
