@@ -101,6 +101,18 @@ func TestPSShowsHostileCommands(t *testing.T) {
 	}
 }
 
+// A time that does not fit was one that had passed: the container was killed at once.
+func TestStopTime(t *testing.T) {
+	t.Setenv("KATABOX_STORE", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	for seconds, want := range map[string]string{"9223372037": "--time 9223372037", "18446744073": "--time 18446744073", "9223372036": "find shim"} {
+		err := stopCommand().Run(t.Context(), []string{"stop", "--time", seconds, "none"})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--time %s: %v, want %s", seconds, err, want)
+		}
+	}
+}
+
 func TestEnvironment(t *testing.T) {
 	t.Setenv("HERE", "value")
 	got := environment([]string{"A=b=c", "HERE", "NOT_HERE", "EMPTY="})
