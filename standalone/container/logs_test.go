@@ -35,7 +35,7 @@ func TestFollowAcrossFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const lines, ahead = 10_000, 10
+	const lines, ahead = 4_000, 10
 	l.max = 2 * ahead * 50 // so that the reader is never two files behind
 	out := &counting{t: t}
 	r := &logReader{dir: dir, out: out, err: io.Discard}
