@@ -9,7 +9,7 @@ import (
 
 // Uninstall undoes Install: it removes the label, so that no further pods are
 // scheduled, then the handler, and the files. It refuses while pods run, unless
-// forced.
+// forced: before the first change to the node, and again when no more can start.
 func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -31,10 +31,8 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 		r.Labelled = true
 		o.say("removed the label %s from the node %s", NodeLabel, o.NodeName)
 	}
-	if !o.Force && n.exists(Home) {
-		if err := n.refuseUsed(); err != nil {
-			return nil, err
-		}
+	if err := o.refuseUsed(); err != nil {
+		return nil, err
 	}
 	if err := o.untell(r); err != nil {
 		return nil, err
@@ -42,11 +40,22 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if r.Restarted, err = o.restart(ctx); err != nil {
 		return nil, err
 	}
+	if err := o.refuseUsed(); err != nil { // until the restart pods could start
+		return nil, err
+	}
 	if err := n.leave(); err != nil {
 		return nil, err
 	}
 	o.say("nothing of Katabox is left on the node")
 	return r, nil
+}
+
+// refuseUsed returns an error if pods run, unless that is forced.
+func (o *Options) refuseUsed() error {
+	if n := o.node(); !o.Force && n.exists(Home) {
+		return n.refuseUsed()
+	}
+	return nil
 }
 
 // untell removes the handler from the files of all engines, even of an engine

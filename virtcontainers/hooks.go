@@ -38,7 +38,7 @@ func (c *Container) hookState(status specs.ContainerState) specs.State {
 func stateOf(b *bundle.Bundle, id string, status specs.ContainerState) specs.State {
 	annotations := map[string]string{}
 	maps.Copy(annotations, b.Spec.Annotations)
-	return specs.State{Version: specs.Version, ID: id, Status: status, Bundle: b.Dir, Annotations: annotations}
+	return specs.State{Version: specs.Version, ID: id, Status: status, Bundle: b.EngineDir(), Annotations: annotations}
 }
 
 // runCreateHooks runs the hooks that are due when the container's environment

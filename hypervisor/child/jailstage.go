@@ -58,6 +58,7 @@ type placed struct {
 // enter opens everything for the jail, enters an empty root directory and puts
 // it there.
 func (j *Jail) enter() error {
+	defer unix.Umask(unix.Umask(0o022)) // the jail's user passes through directories of root's
 	things, err := j.gather()
 	if err == nil {
 		err = j.numbers()

@@ -33,9 +33,10 @@ type Shim struct {
 	client *ttrpc.Client
 }
 
-// Connect connects to the shim whose address is in the bundle. A shim that
-// does not answer is an errdefs.ErrUnavailable, a bundle without an address an
-// errdefs.ErrNotFound.
+// Connect connects to the shim whose address is in the bundle. A shim that is gone
+// is an errdefs.ErrUnavailable, a bundle without an address an errdefs.ErrNotFound.
+// Any other error says nothing about the shim: its queue of connections may be
+// full, or this process out of descriptors.
 func Connect(ctx context.Context, dir string) (*Shim, error) {
 	address, err := bundle.Address(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,8 +48,11 @@ func Connect(ctx context.Context, dir string) (*Shim, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, bundle.AddressScheme))
-	if err != nil {
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("connect to shim: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to shim: %w", err)
 	}
 	c := ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(nativeErrors))
 	return &Shim{TTRPCTaskService: task.NewTTRPCTaskClient(c), client: c}, nil

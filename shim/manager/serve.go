@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -15,8 +14,8 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
-	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/shim/descriptors"
 	"github.com/katabox/katabox/shim/engine"
 	"github.com/katabox/katabox/shim/events"
 	"github.com/katabox/katabox/shim/journal"
@@ -69,7 +68,7 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	}
 	// Descriptors that the engine left open must not reach the machine or its
 	// helpers.
-	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := descriptors.KeepFromChildren(socketFD); err != nil {
 		log.G(ctx).WithError(err).Debug("inherited files stay open in children")
 	}
 	platform.Owner = p.owner()

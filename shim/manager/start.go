@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +13,8 @@ import (
 
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/shim/descriptors"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
@@ -90,7 +89,7 @@ func startDaemon(p *Params) (_ string, err error) {
 	// Descriptors that the engine left open here would stay open as long as the
 	// daemon runs: Podman's conmon passes on the sockets that reserve a
 	// container's ports, and a restarted container would find the ports in use.
-	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := descriptors.KeepFromChildren(socketFD); err != nil {
 		return "", errors.Join(fmt.Errorf("start daemon: keep the engine's files from it: %w", err), removeSocket(address))
 	}
 	cmd, err := daemonCommand(p, socket)

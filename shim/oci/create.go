@@ -101,6 +101,9 @@ func (r *Runtime) makeDir(rec *record, spec *specs.Spec) error {
 		err = os.WriteFile(filepath.Join(dir, bundle.SpecFile), data, 0o600)
 	}
 	if err == nil {
+		err = os.Symlink(rec.Bundle, filepath.Join(dir, bundle.OriginLink)) // for hooks
+	}
+	if err == nil {
 		err = r.save(rec)
 	}
 	if err != nil {

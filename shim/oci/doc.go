@@ -5,6 +5,7 @@
 //
 //	<root>/<id>/config.json   the spec; root.path absolute
 //	            record.json   what the engine gave, and the monitor's identity
+//	            origin        a link to the engine's bundle, which hooks get
 //	            address, shim.pid, shim.exit, log    the shim's
 //	            io-*          FIFOs, while a process is being made
 //

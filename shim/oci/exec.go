@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -188,12 +189,13 @@ func (r *Runtime) noteExec(id, execID string, pid int) (string, error) {
 // execPids returns the monitors of running execs. It removes the notes of the
 // others.
 func (r *Runtime) execPids(id string) []int {
-	names, err := filepath.Glob(r.execPattern(id))
+	names, err := fs.Glob(os.DirFS(r.dir(id)), execPattern)
 	if err != nil {
 		return nil
 	}
 	var pids []int
 	for _, name := range names {
+		name = filepath.Join(r.dir(id), name)
 		data, err := os.ReadFile(name)
 		var p persist.Process
 		if err != nil || json.Unmarshal(data, &p) != nil {

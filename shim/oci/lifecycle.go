@@ -2,8 +2,11 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -11,6 +14,10 @@ import (
 
 	"github.com/katabox/katabox/shim/client"
 )
+
+// errNotRunning is the error for a container that has ended. Docker's shim matches
+// these words.
+var errNotRunning = errors.New("container not running")
 
 // callTimeout bounds a call to the shim.
 const callTimeout = time.Minute
@@ -30,7 +37,7 @@ func (r *Runtime) within(ctx context.Context, timeout time.Duration, id string, 
 	defer cancel()
 	shim, err := client.Connect(ctx, r.dir(id))
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
-		return fmt.Errorf("container not running: %w: %w", err, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("%w: %w: %w", errNotRunning, err, errdefs.ErrFailedPrecondition)
 	}
 	if err != nil {
 		return err
@@ -56,17 +63,20 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 	})
 }
 
-// Kill sends a signal to a container's init; all sends it to all its
-// processes.
+// Kill sends a signal to a container's init; all sends it to all its processes, and
+// then it is not an error if the container has ended, as with runc.
 func (r *Runtime) Kill(ctx context.Context, id string, signal uint32, all bool) error {
-	return r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
+	err := r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
 		_, err := shim.Kill(ctx, &task.KillRequest{ID: id, Signal: signal, All: all})
 		if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
-			// Docker's shim matches these words.
-			return fmt.Errorf("container not running: %w", err)
+			return fmt.Errorf("%w: %w", errNotRunning, err)
 		}
 		return err
 	})
+	if all && errors.Is(err, errNotRunning) {
+		return nil
+	}
+	return err
 }
 
 // Pause freezes a container.
@@ -89,8 +99,12 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 // kills the container first, and succeeds if the container does not exist.
 func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	rec, err := r.load(id)
-	if force && errdefs.IsNotFound(err) {
-		return r.removeUnfinished(id)
+	if errdefs.IsNotFound(err) {
+		removeErr := r.removeUnfinished(id)
+		if force {
+			return removeErr
+		}
+		return errors.Join(err, removeErr)
 	}
 	if err != nil {
 		return err
@@ -98,8 +112,11 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
 	shim, err := client.Connect(ctx, r.dir(id))
-	if err != nil { // it was killed, or ended with its pod
+	if force && err != nil || errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) { // it was killed, or ended with its pod
 		return r.deleteDead(ctx, id)
+	}
+	if err != nil {
+		return err
 	}
 	defer shim.Close()
 	if !force {
@@ -136,13 +153,25 @@ func (r *Runtime) deleteDead(ctx context.Context, id string) error {
 }
 
 // removeUnfinished removes the directory of a create that was killed before it
-// wrote its record. Nothing else exists then.
+// wrote its record, or of a delete that was killed after it removed that. Nothing
+// else exists then. With a wrong --root it may be any directory: that is an error.
 func (r *Runtime) removeUnfinished(id string) error {
-	if _, err := os.Stat(r.dir(id)); err != nil {
+	entries, err := os.ReadDir(r.dir(id))
+	if err != nil {
 		return nil //nolint:nilerr // there is no such directory
+	}
+	for _, e := range entries {
+		if !containersFile.MatchString(e.Name()) {
+			return fmt.Errorf("remove container's directory: %s is no file of a container's: is --root right? %w",
+				filepath.Join(r.dir(id), e.Name()), errdefs.ErrFailedPrecondition)
+		}
 	}
 	return r.removeDir(id)
 }
+
+// containersFile matches the files of a container's directory: this package's, the
+// shim's, and those that are being written.
+var containersFile = regexp.MustCompile(`^\.?(address|config\.json|exec-|io-|log$|oom$|origin$|record\.json|shim\.)`)
 
 func (r *Runtime) removeDir(id string) error {
 	if err := os.RemoveAll(r.dir(id)); err != nil {

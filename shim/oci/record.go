@@ -34,7 +34,7 @@ type record struct {
 
 // Runtime is the OCI runtime below one root directory.
 type Runtime struct {
-	// Root holds a directory for each container.
+	// Root holds a directory for each container. It is absolute.
 	Root string
 	// Program is the shim's path.
 	Program string

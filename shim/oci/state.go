@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"os/user"
+	"strconv"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/virtcontainers/bundle"
@@ -36,7 +38,8 @@ type State struct {
 	Rootfs      string               `json:"rootfs"`
 	Created     time.Time            `json:"created"`
 	Annotations map[string]string    `json:"annotations,omitempty"`
-	Owner       string               `json:"owner"`
+	// Owner is the owner of the container's directory in a list, otherwise "".
+	Owner string `json:"owner"`
 }
 
 // State describes a container.
@@ -115,12 +118,27 @@ func (r *Runtime) List(ctx context.Context) ([]*State, error) {
 		s, err := r.State(ctx, id)
 		switch {
 		case err == nil:
+			s.Owner = ownerOf(r.dir(id))
 			states = append(states, s)
 		case !errdefs.IsNotFound(err):
 			errs = append(errs, fmt.Errorf("container %s: %w", id, err))
 		}
 	}
 	return states, errors.Join(errs...)
+}
+
+// ownerOf returns the name of a directory's owner, or "#" and the number if it has
+// no name; "" if the directory is gone.
+func ownerOf(dir string) string {
+	var stat unix.Stat_t
+	if err := unix.Stat(dir, &stat); err != nil {
+		return ""
+	}
+	uid := strconv.FormatUint(uint64(stat.Uid), 10)
+	if owner, err := user.LookupId(uid); err == nil {
+		return owner.Username
+	}
+	return "#" + uid
 }
 
 // Pids returns the processes on the host that represent the container's: its
@@ -141,5 +159,6 @@ func (r *Runtime) Pids(ctx context.Context, id string) ([]int, error) {
 	return append(pids, r.execPids(id)...), nil
 }
 
-// execPattern matches the files that name the monitors of execs.
-func (r *Runtime) execPattern(id string) string { return filepath.Join(r.dir(id), "exec-*.pid") }
+// execPattern matches the files in a container's directory that name the monitors of
+// execs.
+const execPattern = "exec-*.pid"

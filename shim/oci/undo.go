@@ -73,10 +73,12 @@ func (r *Runtime) keeps(ctx context.Context, shim *client.Shim, id string) bool 
 }
 
 // whileAnswering returns a context that ends as soon as the shim does not answer
-// in time, while its guest may take as long as it needs.
+// in time, while its guest may take as long as it needs. stop waits for the answer to
+// the last question: one that comes for a call that was given up is an error in
+// ttrpc's log, which the engine reads.
 func (r *Runtime) whileAnswering(ctx context.Context, shim *client.Shim, id string) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
+	done, enough := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
@@ -86,14 +88,17 @@ func (r *Runtime) whileAnswering(ctx context.Context, shim *client.Shim, id stri
 			}
 			select {
 			case <-time.After(answerPause):
+			case <-enough:
+				return
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
 	return ctx, func() {
-		cancel(nil)
+		close(enough)
 		<-done
+		cancel(nil)
 	}
 }
 

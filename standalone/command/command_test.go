@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -82,6 +83,33 @@ func TestLinesOfPS(t *testing.T) {
 		`"exitCode":0,"image":"i","command":[],"ports":[]},{"name":"b","status":"dead","created":"2026-01-02T03:04:05Z","image":"i","command":["sh"],"ports":[]}],"pods":[]}`
 	if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+}
+
+// An image's command is its author's text: it is shown in its line, and controls no
+// terminal.
+func TestPSShowsHostileCommands(t *testing.T) {
+	l := listing{Containers: []containerLine{
+		lineOf(&container.Record{Name: "a", Image: "i\x1b[2J", Command: []string{"sh", "\x1b]0;title\a", "\nb\tgone"}}),
+	}}
+	var out strings.Builder
+	if err := l.write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out.String(), "\n") != 2 || strings.ContainsFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		t.Errorf("%q", out.String())
+	}
+}
+
+// A time that does not fit was one that had passed: the container was killed at once.
+func TestStopTime(t *testing.T) {
+	t.Setenv("KATABOX_STORE", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	for seconds, want := range map[string]string{"9223372037": "--time 9223372037", "18446744073": "--time 18446744073", "9223372036": "find shim"} {
+		err := stopCommand().Run(t.Context(), []string{"stop", "--time", seconds, "none"})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--time %s: %v, want %s", seconds, err, want)
+		}
 	}
 }
 

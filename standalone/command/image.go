@@ -48,7 +48,7 @@ func findImage(ctx context.Context, s *store.Store, text, pull string, stderr io
 // unpack opens an image and adds it to the store. The layers of a file or a
 // directory are compared each time: they may have changed.
 func unpack(ctx context.Context, s *store.Store, ref image.Reference, stderr io.Writer) (img store.Image, err error) {
-	opened, err := image.Open(ctx, ref)
+	opened, err := image.Open(ctx, ref, s.Scratch())
 	if err != nil {
 		return store.Image{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"time"
@@ -33,8 +34,11 @@ func stopCommand() *cli.Command {
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{&cli.UintFlag{Name: "time", Aliases: []string{"t"}, Usage: "`SECONDS` until it is killed", Value: 10}, storeFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
+			if most := uint(math.MaxInt64 / time.Second); c.Uint("time") > most {
+				return usage(c, "--time %d: want at most %d", c.Uint("time"), most)
+			}
+			after := time.Duration(c.Uint("time")) * time.Second
 			return named(ctx, c, 0, func(ctx context.Context, m *container.Manager, name string) error {
-				after := time.Duration(c.Uint("time")) * time.Second
 				defer saySlow(c.Root().ErrWriter, patience, fmt.Sprintf("kata-runtime: stop %s: it is killed after %s", name, after))()
 				return m.Stop(ctx, name, after)
 			})

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/urfave/cli/v3"
 
@@ -126,7 +128,8 @@ func (l listing) write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tSTATUS\tCREATED\tIMAGE\tCOMMAND\tPORTS")
 	for _, c := range l.Containers {
-		fmt.Fprintf(w, "%s\t%s\t%s ago\t%s\t%s\t%s\n", c.Name, c.Status, age(c.Created), c.Image, short(strings.Join(c.Command, " ")), ports(c.Ports))
+		fmt.Fprintf(w, "%s\t%s\t%s ago\t%s\t%s\t%s\n", c.Name, c.Status, age(c.Created), visible(c.Image),
+			short(visible(strings.Join(c.Command, " "))), ports(c.Ports))
 	}
 	if len(l.Pods) > 0 {
 		fmt.Fprintln(w, "\nPODS OF ENGINES\tSTATUS\tSHIM\tVM")
@@ -149,6 +152,15 @@ func age(then time.Time) string {
 		return fmt.Sprintf("%d minutes", int(d.Minutes()))
 	}
 	return fmt.Sprintf("%d seconds", int(d.Seconds()))
+}
+
+// visible returns text that may be an image's so that it controls no terminal: quoted,
+// if it has other than printable characters.
+func visible(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
 }
 
 // short truncates a command to what fits into a line.

@@ -97,7 +97,7 @@ func (m *Manager) Remove(ctx context.Context, name string, force bool) error {
 			return err
 		}
 	}
-	return m.clean(ctx, name)
+	return m.clean(ctx, r)
 }
 
 // removeUnfinished removes the directory of a container that was killed before
@@ -109,8 +109,27 @@ func (m *Manager) removeUnfinished(name string, notFound error) error {
 	return m.Store.RemoveContainer(name)
 }
 
-// clean removes the leftovers of a container whose engine is gone.
-func (m *Manager) clean(ctx context.Context, name string) error {
+// clean removes the leftovers of a container whose engine is gone. Another process
+// may have done so before, and may run a new container of that name: that is left
+// alone.
+func (m *Manager) clean(ctx context.Context, r *Record) error {
+	unlock, err := m.Store.Clean(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unlock() }() // closes a file that was only locked
+	now, err := m.Load(r.Name)
+	if errdefs.IsNotFound(err) || err == nil && now.Engine != r.Engine {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return m.remove(ctx, r.Name)
+}
+
+// remove removes what the shim has left of a container, and its files.
+func (m *Manager) remove(ctx context.Context, name string) error {
 	dir := m.Store.ContainerDir(name)
 	_, err := os.Stat(filepath.Join(dir, bundle.AddressFile))
 	switch {
@@ -128,7 +147,8 @@ func (m *Manager) clean(ctx context.Context, name string) error {
 }
 
 // SweepDead removes the containers that were to be removed at their end but whose
-// process was killed before.
+// process was killed before, and the directories of those that have no record: theirs
+// was killed before it wrote one, or while it removed them.
 func (m *Manager) SweepDead(ctx context.Context) error {
 	records, err := m.List()
 	if err != nil {
@@ -137,8 +157,8 @@ func (m *Manager) SweepDead(ctx context.Context) error {
 	var errs []error
 	for _, r := range records {
 		if r.Remove && !r.Engine.Alive() {
-			errs = append(errs, m.clean(ctx, r.Name))
+			errs = append(errs, m.clean(ctx, r))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.Store.RemoveContainersWithout(recordFile))...)
 }

@@ -73,7 +73,7 @@ func (m *Manager) execRequest(ctx context.Context, name string, o spec.Options) 
 		return nil, err
 	}
 	var process *specs.Process
-	err = m.Store.View(img, func(root string) (err error) {
+	err = m.Store.View(ctx, img, func(root string) (err error) {
 		process, err = spec.Exec(ctx, root, s.Process, o)
 		return err
 	})

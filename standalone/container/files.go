@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,7 +38,8 @@ func (c *Container) writeFiles(_ context.Context, o *Options) error {
 			continue
 		}
 		path := filepath.Join(dir, file)
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		// The umask may remove bits of a new file's mode: all users read it.
+		if err := errors.Join(os.WriteFile(path, []byte(content), 0o600), os.Chmod(path, 0o644)); err != nil {
 			return fmt.Errorf("make container's files: %w", err)
 		}
 		mounts = append(mounts, specs.Mount{Type: "bind", Source: path, Destination: "/etc/" + file, Options: []string{"bind", "rprivate", "rw"}})
@@ -51,7 +53,7 @@ func (c *Container) writeFiles(_ context.Context, o *Options) error {
 func (c *Container) writeSpec(ctx context.Context, o *Options) error {
 	o.Spec.ID = c.Name
 	var s *specs.Spec
-	err := c.m.Store.View(c.img, func(root string) (err error) {
+	err := c.m.Store.View(ctx, c.img, func(root string) (err error) {
 		s, err = spec.New(ctx, root, c.img.Config, o.Spec)
 		return err
 	})

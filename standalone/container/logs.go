@@ -64,7 +64,7 @@ func (r *logReader) close() {
 	}
 }
 
-// readAll writes everything that is there now.
+// readAll writes everything that was there when it was called.
 func (r *logReader) readAll() error {
 	if !r.began {
 		r.began = true
@@ -74,11 +74,9 @@ func (r *logReader) readAll() error {
 	}
 	for {
 		if r.file != nil {
-			if err := r.readFile(); err != nil {
+			newest := r.isNewest() // before it is read: nothing more is added to a file that was replaced
+			if err := r.readFile(); err != nil || newest {
 				return err
-			}
-			if r.isNewest() {
-				return nil
 			}
 			r.file.Close()
 			r.file = nil

@@ -76,6 +76,9 @@ func (m *Manager) write(r *Record) error {
 // Load reads a container's record. If there is none with that name, the error is
 // an errdefs.ErrNotFound.
 func (m *Manager) Load(name string) (*Record, error) {
+	if err := store.CheckName(name); err != nil {
+		return nil, err
+	}
 	data, err := os.ReadFile(filepath.Join(m.Store.ContainerDir(name), recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("container %s: %w", name, errdefs.ErrNotFound)

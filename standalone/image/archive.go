@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -108,8 +109,11 @@ var blobName = regexp.MustCompile(`^blobs/[a-z0-9]+/[a-f0-9]{32,128}$`)
 
 // extractLayout extracts a layout's files from a tar into dir. It skips names
 // that a layout does not have, so none leads elsewhere.
-func extractLayout(file, dir string) error {
+func extractLayout(ctx context.Context, file, dir string) error {
 	return eachEntry(file, func(name string, _ *tar.Header, data io.Reader) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if name != layoutFile && name != indexFile && !blobName.MatchString(name) {
 			return nil
 		}

@@ -63,9 +63,9 @@ func resolve(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) 
 	if depth == 0 {
 		return nil, fmt.Errorf("more than %d indexes within each other: %w", maxIndexes, errdefs.ErrInvalidArgument)
 	}
-	inner, err := index.ImageIndex(d.Digest)
+	inner, err := checkedIndex(index, d)
 	if err != nil {
-		return nil, fmt.Errorf("read index: %w", err)
+		return nil, err
 	}
 	manifest, err := inner.IndexManifest()
 	if err != nil {
@@ -91,6 +91,19 @@ func checkedImage(index v1.ImageIndex, d v1.Descriptor) (v1.Image, error) {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
 	return img, checkSum("manifest", raw, d.Digest)
+}
+
+// checkedIndex is checkedImage for an index within another.
+func checkedIndex(index v1.ImageIndex, d v1.Descriptor) (v1.ImageIndex, error) {
+	inner, err := index.ImageIndex(d.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read index: %w", err)
+	}
+	raw, err := inner.RawManifest()
+	if err != nil {
+		return nil, fmt.Errorf("read index: %w", err)
+	}
+	return inner, checkSum("index", raw, d.Digest)
 }
 
 // fits reports whether an image may be of this platform. A descriptor without a

@@ -177,7 +177,7 @@ func open(t *testing.T, text string) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := Open(context.Background(), ref)
+	o, err := Open(context.Background(), ref, t.TempDir())
 	if err == nil {
 		t.Cleanup(func() { _ = o.Close() })
 	}
@@ -369,6 +369,31 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// The content of a tar goes where the caller sweeps, not to the host's directory for
+// temporary files, which may be in memory.
+func TestLayoutIsExtractedToTheStore(t *testing.T) {
+	file := packed(t, writeLayout(t, testImage(t, plain)))
+	scratch := t.TempDir()
+	t.Setenv("TMPDIR", "/nonexistent")
+	ref, err := Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := Open(context.Background(), ref, scratch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(scratch); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v; want one directory", entries, err)
+	}
+	if err := o.Close(); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(scratch); err != nil || len(entries) != 0 {
+		t.Errorf("%v, %v are left", entries, err)
+	}
+}
+
 // A tar of a layout may contain names that lead elsewhere.
 func TestLayoutIsExtractedInside(t *testing.T) {
 	dir := t.TempDir()
@@ -393,7 +418,7 @@ func TestLayoutIsExtractedInside(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "out"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := extractLayout(f.Name(), filepath.Join(dir, "out")); err != nil {
+	if err := extractLayout(t.Context(), f.Name(), filepath.Join(dir, "out")); err != nil {
 		t.Fatal(err)
 	}
 	var seen []string

@@ -38,8 +38,8 @@ func (o *Opened) Close() error {
 // Open finds the image. For a registry it uses the credentials of docker's
 // configuration ($DOCKER_CONFIG, ~/.docker/config.json) or of Podman's
 // ($REGISTRY_AUTH_FILE). A directory with a root file system has no layers and is
-// refused.
-func Open(ctx context.Context, r Reference) (_ *Opened, err error) {
+// refused. A layout's tar is extracted below the directory scratch, until Close.
+func Open(ctx context.Context, r Reference, scratch string) (_ *Opened, err error) {
 	o := &Opened{}
 	o.Name = r.String()
 	defer func() {
@@ -47,7 +47,7 @@ func Open(ctx context.Context, r Reference) (_ *Opened, err error) {
 			err = errors.Join(fmt.Errorf("image %s: %w", r, err), o.Close())
 		}
 	}()
-	img, sized, err := o.find(ctx, r)
+	img, sized, err := o.find(ctx, r, scratch)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func Open(ctx context.Context, r Reference) (_ *Opened, err error) {
 
 // find returns the image, and whether the sizes of its layers are known without
 // compressing them.
-func (o *Opened) find(ctx context.Context, r Reference) (img v1.Image, sized bool, err error) {
+func (o *Opened) find(ctx context.Context, r Reference, scratch string) (img v1.Image, sized bool, err error) {
 	switch r.Kind {
 	case Registry:
 		img, err = fromRegistry(ctx, r.Tag)
@@ -65,10 +65,10 @@ func (o *Opened) find(ctx context.Context, r Reference) (img v1.Image, sized boo
 		img, err = fromLayout(r.Path, r.Tag)
 		return img, true, err
 	case LayoutArchive:
-		if o.scratch, err = os.MkdirTemp("", "kata-runtime-layout-"); err != nil {
+		if o.scratch, err = os.MkdirTemp(scratch, "layout-"); err != nil {
 			return nil, false, err
 		}
-		if err := extractLayout(r.Path, o.scratch); err != nil {
+		if err := extractLayout(ctx, r.Path, o.scratch); err != nil {
 			return nil, false, err
 		}
 		img, err = fromLayout(o.scratch, r.Tag)
@@ -131,13 +131,16 @@ func checkSum(what string, raw []byte, want v1.Hash) error {
 
 // describe fills in the fields that the store needs.
 func (o *Opened) describe(img v1.Image, sized bool) error {
-	raw, err := img.RawConfigFile()
-	if err != nil {
-		return fmt.Errorf("read configuration: %w", err)
-	}
 	manifest, err := img.Manifest()
 	if err != nil {
 		return fmt.Errorf("read manifest: %w", err)
+	}
+	if size := manifest.Config.Size; size > maxDocument { // the library reads all of it into memory
+		return fmt.Errorf("configuration of %d bytes: want %d at most: %w", size, maxDocument, errdefs.ErrFailedPrecondition)
+	}
+	raw, err := img.RawConfigFile()
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
 	}
 	if err := checkSum("configuration", raw, manifest.Config.Digest); err != nil {
 		return err

@@ -2,7 +2,9 @@ package spec
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -11,9 +13,11 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // cgroupParent is the cgroup below which containers without an engine have their
@@ -138,6 +142,9 @@ func withUser(root, user string) oci.SpecOpts {
 		user = "0"
 	}
 	return func(ctx context.Context, client oci.Client, c *containers.Container, s *oci.Spec) error {
+		if err := checkUserFiles(root); err != nil {
+			return fmt.Errorf("user %s: %w", user, err)
+		}
 		// Without a snapshot, the options read the files in the specification's
 		// root.
 		shown := *s
@@ -154,6 +161,27 @@ func withUser(root, user string) oci.SpecOpts {
 		}
 		return nil
 	}
+}
+
+// checkUserFiles refuses an image whose files of users and groups would do something
+// else than end when they are opened: a FIFO waits for its writer, and a device node
+// is one of this host's.
+func checkUserFiles(root string) error {
+	for _, name := range []string{"/etc/passwd", "/etc/group"} {
+		file, err := fs.RootPath(root, name)
+		if err != nil {
+			return fmt.Errorf("find %s of the image: %w", name, err)
+		}
+		info, err := os.Lstat(file)
+		switch {
+		case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		case err != nil:
+			return fmt.Errorf("find %s of the image: %w", name, err)
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("%s is not a regular file in the image: %w", name, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
 }
 
 // Exec makes the process of an exec: the container's own process with the options

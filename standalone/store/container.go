@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/containerd/api/types"
 	cfs "github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // validName matches a container's name: it is used in file names, and as an id
@@ -130,15 +131,19 @@ func (s *Store) makeUpper(img Image, upper string) error {
 	if top == "" {
 		top = s.layerPath(img.Layers[len(img.Layers)-1])
 	}
-	info, err := os.Stat(top)
+	var stat unix.Stat_t
+	err := unix.Stat(top, &stat)
+	if err == nil {
+		err = unix.Mkdir(upper, 0o700)
+	}
+	if err == nil {
+		err = unix.Chown(upper, int(stat.Uid), int(stat.Gid))
+	}
+	if err == nil {
+		err = unix.Chmod(upper, stat.Mode&0o7777)
+	}
 	if err != nil {
-		return fmt.Errorf("make root file system: %w", err)
-	}
-	if err := os.Mkdir(upper, 0o700); err != nil {
-		return fmt.Errorf("make root file system: %w", err)
-	}
-	if err := os.Chmod(upper, info.Mode()); err != nil {
-		return fmt.Errorf("make root file system: %w", err)
+		return fmt.Errorf("make root file system from %s: %w", top, err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 // for each container.
 //
 //	<root>/lock                  shared: adds and uses; exclusive: sweeps
+//	<root>/clean                 exclusive: cleaning up after dead containers
 //	<root>/layers/<chain>/       one layer, unpacked; whole once it has this name
 //	<root>/layers/new-*          being unpacked
 //	<root>/images/<name's sum>   an image: its name, its configuration, its layers

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -69,8 +70,14 @@ func inOwnMounts(f func() error) error {
 }
 
 // View calls f, on a separate thread, with a directory that shows the image's
-// files. Only that thread sees the directory, and only while f runs.
-func (s *Store) View(img Image, f func(root string) error) error {
+// files. Only that thread sees the directory, and only while f runs. It waits as Use
+// does.
+func (s *Store) View(ctx context.Context, img Image, f func(root string) error) (err error) {
+	unlock, err := s.Use(ctx) // a sweep would remove the directory
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	if dir, ok := s.single(img); ok {
 		return f(dir)
 	}
@@ -111,11 +118,11 @@ func topFirst(layers []string, dir string) string {
 	return strings.Join(paths, ":")
 }
 
-// checkDir checks that a directory outside of the store can be a lower directory:
-// its name must not have characters with a meaning in mount options.
+// checkDir checks that a directory's path can be a part of an overlay's options: it
+// must not have characters with a meaning there.
 func checkDir(dir string) error {
 	if strings.ContainsAny(dir, `:,\`) {
-		return fmt.Errorf("root file system %s: its path has a colon, a comma or a backslash: %w", dir, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("directory %s: its path has a colon, a comma or a backslash: %w", dir, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

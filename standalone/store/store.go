@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,6 +20,8 @@ const (
 	layersDir     = "layers"
 	imagesDir     = "images"
 	containersDir = "containers"
+	useLock       = "lock"
+	cleanLock     = "clean"
 	// newPrefix starts the names of directories that are not complete yet.
 	newPrefix = "new-"
 )
@@ -42,18 +45,33 @@ func Open(root string) (*Store, error) {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
-	s.overlay = overlayWorks(filepath.Join(root, layersDir))
+	if s.overlay = overlayWorks(filepath.Join(root, layersDir)); s.overlay {
+		if err := checkDir(root); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+	}
 	return s, nil
 }
 
 // Use keeps the store's layers from being swept until unlock is called or the
 // process ends. It waits until a running sweep or ctx has ended.
 func (s *Store) Use(ctx context.Context) (unlock func() error, err error) {
-	return s.lock(ctx, unix.LOCK_SH)
+	return s.lock(ctx, useLock, unix.LOCK_SH)
 }
 
-func (s *Store) lock(ctx context.Context, how int) (func() error, error) {
-	f, err := os.OpenFile(filepath.Join(s.root, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// Clean keeps other processes from cleaning up after dead containers until unlock is
+// called or the process ends: a container that is still there after it has returned
+// stays the one of its name. It waits until another's cleanup or ctx has ended.
+func (s *Store) Clean(ctx context.Context) (unlock func() error, err error) {
+	return s.lock(ctx, cleanLock, unix.LOCK_EX)
+}
+
+// Scratch returns a directory for temporary directories. The next sweep removes those
+// that a killed process has left; the caller has called Use.
+func (s *Store) Scratch() string { return filepath.Join(s.root, layersDir) }
+
+func (s *Store) lock(ctx context.Context, name string, how int) (func() error, error) {
+	f, err := os.OpenFile(filepath.Join(s.root, name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock store: %w", err)
 	}
@@ -77,26 +95,49 @@ func (s *Store) lock(ctx context.Context, how int) (func() error, error) {
 // killed processes left. With unused it first removes images that no container
 // runs. It does nothing while another process uses the store.
 func (s *Store) Sweep(unused bool) error {
+	return s.ifUnused(func() error {
+		used, err := s.usedLayers(unused)
+		if err != nil {
+			return err
+		}
+		return s.removeLayersBut(used)
+	})
+}
+
+// RemoveContainersWithout removes the directories of containers that do not have a
+// file of that name. It does nothing while another process uses the store.
+func (s *Store) RemoveContainersWithout(file string) error {
+	return s.ifUnused(func() error {
+		names, err := s.Containers()
+		errs := []error{err}
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join(s.ContainerDir(name), file)); errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, s.RemoveContainer(name))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// ifUnused calls f while no other process uses the store; if one does, it does
+// nothing.
+func (s *Store) ifUnused(f func() error) error {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	unlock, err := s.lock(now, unix.LOCK_EX)
+	unlock, err := s.lock(now, useLock, unix.LOCK_EX)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	used, err := s.usedLayers(unused)
-	if err == nil {
-		err = s.removeLayersBut(used)
-	}
-	return errors.Join(err, unlock())
+	return errors.Join(f(), unlock())
 }
 
 // usedLayers collects the layers that must stay.
 func (s *Store) usedLayers(forgetUnused bool) (map[string]bool, error) {
 	used := make(map[string]bool)
-	containers, err := filepath.Glob(filepath.Join(s.root, containersDir, "*", imageFile))
+	containers, err := s.glob(containersDir + "/*/" + imageFile)
 	if err != nil {
 		return nil, fmt.Errorf("sweep store: %w", err)
 	}
@@ -110,7 +151,7 @@ func (s *Store) usedLayers(forgetUnused bool) (map[string]bool, error) {
 			return nil, err
 		}
 	}
-	images, err := filepath.Glob(filepath.Join(s.root, imagesDir, "*.json"))
+	images, err := s.glob(imagesDir + "/*.json")
 	if err != nil {
 		return nil, fmt.Errorf("sweep store: %w", err)
 	}
@@ -120,6 +161,16 @@ func (s *Store) usedLayers(forgetUnused bool) (map[string]bool, error) {
 		}
 	}
 	return used, nil
+}
+
+// glob lists the paths that match a pattern below the store's root, of which no
+// character is a part of the pattern.
+func (s *Store) glob(pattern string) ([]string, error) {
+	names, err := fs.Glob(os.DirFS(s.root), pattern)
+	for i, name := range names {
+		names[i] = filepath.Join(s.root, name)
+	}
+	return names, err
 }
 
 // addLayers adds the layers of the image that a file describes, or none if the
@@ -141,7 +192,7 @@ func addLayers(used map[string]bool, path string) error {
 // forgetImagesBut removes the images that have a layer which no container uses,
 // and those without layers.
 func (s *Store) forgetImagesBut(used map[string]bool) error {
-	images, err := filepath.Glob(filepath.Join(s.root, imagesDir, "*.json"))
+	images, err := s.glob(imagesDir + "/*.json")
 	if err != nil {
 		return fmt.Errorf("sweep store: %w", err)
 	}

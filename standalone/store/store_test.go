@@ -107,7 +107,7 @@ func add(t *testing.T, s *Store, name string, layers ...Layer) Image {
 func see(t *testing.T, s *Store, img Image) map[string]string {
 	t.Helper()
 	seen := make(map[string]string)
-	err := s.View(img, func(root string) error {
+	err := s.View(t.Context(), img, func(root string) error {
 		return filepath.Walk(root, func(path string, info os.FileInfo, err error) error {
 			if err != nil || path == root {
 				return err
@@ -159,7 +159,7 @@ func TestLayersArePutTogether(t *testing.T) {
 
 func checkOwned(t *testing.T, s *Store, img Image) {
 	t.Helper()
-	err := s.View(img, func(root string) error {
+	err := s.View(t.Context(), img, func(root string) error {
 		var st, same unix.Stat_t
 		if err := errors.Join(unix.Stat(root+"/tmp/owned", &st), unix.Stat(root+"/tmp/same", &same)); err != nil {
 			return err

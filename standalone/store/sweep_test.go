@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func layersOf(t *testing.T, s *Store) []string {
@@ -171,4 +172,53 @@ func TestRootfs(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+}
+
+// The root directory that a container sees is its own: with the mode and the owner of
+// the image's.
+func TestRootDirectoryOfADirectory(t *testing.T) {
+	both(t, func(t *testing.T, s *Store) {
+		image := t.TempDir()
+		if err := errors.Join(os.Chown(image, 12, 34), os.Chmod(image, 0o751|os.ModeSticky)); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := s.MakeContainer("c", Image{Name: "image", Dir: image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := filepath.Join(dir, "rootfs")
+		if _, err := s.Rootfs("c", root); err != nil {
+			t.Fatal(err)
+		}
+		if s.overlay {
+			root = filepath.Join(dir, "upper")
+		}
+		var stat unix.Stat_t
+		if err := unix.Stat(root, &stat); err != nil || stat.Uid != 12 || stat.Gid != 34 || stat.Mode&0o7777 != 0o1751 {
+			t.Errorf("owner %d:%d, mode %o, %v; want 12:34 and 1751", stat.Uid, stat.Gid, stat.Mode&0o7777, err)
+		}
+	})
+}
+
+// A sweep leaves the files of an image to the process that looks at them: an exec
+// does while another container ends.
+func TestSweepLeavesAView(t *testing.T) {
+	s := newStore(t)
+	img := add(t, s, "image", layerOf(t, fileEntry("a", "a")), layerOf(t, fileEntry("b", "b")))
+	err := s.View(t.Context(), img, func(root string) error {
+		if err := s.Sweep(false); err != nil {
+			return err
+		}
+		_, err := os.Stat(filepath.Join(root, "a"))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := s.Sweep(false); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(img.Layers)), layersOf(t, s)); diff != "" {
+		t.Error(diff)
+	}
 }

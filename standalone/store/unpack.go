@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -19,9 +21,17 @@ import (
 // of one overlayfs mount, a page.
 const maxLayers = 120
 
-// chainLength is how many digits of a chain's digest name its directory, so that
-// the options of an overlay of maxLayers fit: 24 digits are 96 bits.
-const chainLength = 24
+// chainBytes is how many bytes of a chain's digest name its directory, in base64: few
+// enough that the options of an overlay of maxLayers fit, and too many for two layers
+// to be made with one name.
+const chainBytes = 18
+
+// layerName returns the name of a chain's directory. The digest is valid.
+func layerName(chain digest.Digest) string {
+	var sum [chainBytes]byte
+	_, _ = hex.Decode(sum[:], []byte(chain.Encoded()[:hex.EncodedLen(chainBytes)]))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
 
 // Progress reports the progress of an Add. Its calls come from one goroutine.
 type Progress interface {
@@ -44,7 +54,7 @@ func (s *Store) Add(ctx context.Context, src Source, progress Progress) (Image, 
 			return Image{}, fmt.Errorf("image %s: sum of a layer: %w", src.Name, err)
 		}
 		ids = append(ids, layer.DiffID)
-		img.Layers = append(img.Layers, identity.ChainID(ids).Encoded()[:chainLength])
+		img.Layers = append(img.Layers, layerName(identity.ChainID(ids)))
 	}
 	unpack := s.unpackEach
 	if !s.overlay {

@@ -19,6 +19,23 @@ const (
 	EndingFile = "shim.ending"
 )
 
+// OriginLink is a symbolic link to the engine's bundle, in a directory that kata-runtime
+// gives the shim in its place.
+const OriginLink = "origin"
+
+// EngineDir returns the directory that the engine knows as the bundle: the target of
+// OriginLink if there is one, and it still exists; otherwise the bundle's own.
+func (b *Bundle) EngineDir() string {
+	dir, err := os.Readlink(filepath.Join(b.Dir, OriginLink))
+	if err != nil {
+		return b.Dir
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return b.Dir
+	}
+	return dir
+}
+
 // AddressScheme is what an address begins with; an absolute path follows.
 const AddressScheme = "unix://"
 

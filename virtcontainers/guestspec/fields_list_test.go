@@ -84,7 +84,7 @@ var fields = []field{
 	{"linux.resources", "unified", guest, "ten keys (guest-settings.md); others are logged"},
 	{"linux", "cgroupsPath", host, "the pod's cgroup on the host (host-cgroups.md)"},
 	{"linux.namespaces", "type", guest, "PID, mount, user, time; the pod's containers share IPC, and UTS unless one has its own name; each has a cgroup namespace; the host's PID and IPC are refused, or logged with `allow_host_namespaces`; its UTS is copied, logged"},
-	{"linux.namespaces", "path", host, "may name another container of the pod; those of other machines, and time and cgroup namespaces, are refused"},
+	{"linux.namespaces", "path", host, "may name another container of the pod; those of other machines, and time, cgroup and mount namespaces, are refused"},
 	{"linux.devices", "path type major minor fileMode uid gid", host, "above; a FIFO is made in the guest"},
 	{"linux.netDevices", "name", refused, "move links into the pod's network namespace instead"},
 	{"linux.seccomp", "defaultAction defaultErrnoRet architectures flags", guest, "with `disable_guest_seccomp = false`; else left out, logged"},

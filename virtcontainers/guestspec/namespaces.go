@@ -105,10 +105,32 @@ func lostNamespaces(spec *specs.Spec, rules Rules) (lost []string, err error) {
 				ns.kind, w.pid, w.path, errdefs.ErrInvalidArgument)
 		}
 	}
-	for _, kind := range []specs.LinuxNamespaceType{specs.TimeNamespace, specs.CgroupNamespace} {
+	for _, kind := range []specs.LinuxNamespaceType{specs.TimeNamespace, specs.CgroupNamespace, specs.MountNamespace} {
 		if w := wishFor(spec, kind); w.path != "" {
 			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be %s: it belongs to the host's kernel: %w", kind, w.path, errdefs.ErrInvalidArgument)
 		}
 	}
 	return lost, nil
+}
+
+// namespaceKinds are those of the runtime specification (config-linux.md, Namespaces).
+var namespaceKinds = []specs.LinuxNamespaceType{
+	specs.PIDNamespace, specs.NetworkNamespace, specs.MountNamespace, specs.IPCNamespace, specs.UTSNamespace,
+	specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace,
+}
+
+// checkNamespaces refuses unknown kinds, and a kind that is listed twice: which of
+// the two counts would be a guess.
+func checkNamespaces(spec *specs.Spec) error {
+	seen := make(map[specs.LinuxNamespaceType]bool)
+	for _, ns := range spec.Linux.Namespaces {
+		switch {
+		case !slices.Contains(namespaceKinds, ns.Type):
+			return fmt.Errorf("linux.namespaces: there is no kind %q, want one of %v: %w", ns.Type, namespaceKinds, errdefs.ErrInvalidArgument)
+		case seen[ns.Type]:
+			return fmt.Errorf("linux.namespaces: %s is there twice: %w", ns.Type, errdefs.ErrInvalidArgument)
+		}
+		seen[ns.Type] = true
+	}
+	return nil
 }

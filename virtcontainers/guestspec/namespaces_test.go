@@ -103,3 +103,20 @@ func TestNamespacesOfAnotherMachine(t *testing.T) {
 		}
 	}
 }
+
+// A kind that the specification does not have, a kind twice, and the mounts of another
+// process are refused, as with runc; they were left out without a word.
+func TestOddNamespaces(t *testing.T) {
+	own := []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}}
+	for want, ns := range map[string]specs.LinuxNamespace{
+		`kind "nope"`:             {Type: "nope"},
+		"pid is there twice":      {Type: specs.PIDNamespace, Path: "/proc/7/ns/pid"},
+		"to be /proc/7/ns/mnt":    {Type: specs.MountNamespace, Path: "/proc/7/ns/mnt"},
+		"to be /proc/7/ns/cgroup": {Type: specs.CgroupNamespace, Path: "/proc/7/ns/cgroup"},
+	} {
+		spec := &specs.Spec{Linux: &specs.Linux{Namespaces: append(slices.Clone(own), ns)}}
+		if err := Check(spec, Rules{}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want one with %q", ns, err, want)
+		}
+	}
+}

@@ -14,6 +14,9 @@ func Check(spec *specs.Spec, rules Rules) error {
 	if err := refuse(spec, rules); err != nil {
 		return err
 	}
+	if err := checkNamespaces(spec); err != nil {
+		return err
+	}
 	_, err := lostNamespaces(spec, rules)
 	return err
 }

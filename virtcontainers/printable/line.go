@@ -41,3 +41,15 @@ func quoted(text string) string {
 	literal := strconv.Quote(text[:size])
 	return literal[1 : len(literal)-1]
 }
+
+// Lines is Line for text that may have several lines: each stays one.
+func Lines(text string) string {
+	if !strings.Contains(text, "\n") {
+		return Line(text)
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = Line(line)
+	}
+	return strings.Join(lines, "\n")
+}

@@ -40,3 +40,11 @@ func FuzzLine(f *testing.F) {
 		}
 	})
 }
+
+func TestLines(t *testing.T) {
+	for in, want := range map[string]string{"": "", "\n": "\n", "a\x1b\nb\rc\n": "a\\x1b\nb c\n", "one\a": `one\a`} {
+		if got := Lines(in); got != want {
+			t.Errorf("%q is shown as %q, want %q", in, got, want)
+		}
+	}
+}

@@ -44,7 +44,7 @@ $`)
 	if out, errs, code := call(t, h, "log", "--console", "p1"); code != 0 || errs != "" || out != "the guest's console\n" {
 		t.Errorf("%d, %q, %s", code, errs, out)
 	}
-	for args, want := range map[string]string{"": "want one pod's id", "p1 p2": "want one pod's id", "other": "no pod of that id runs", "--console -f p1": "leave out"} {
+	for args, want := range map[string]string{"": "want one pod's id", "p1 p2": "want one pod's id", "other": "no pod of that id runs", "--console -f p1": "leave out", "x\x1b[2J": `find sandbox x\x1b[2J: no pod`} {
 		if _, errs, code := call(t, h, append([]string{"log"}, strings.Fields(args)...)...); code != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%q: %d, %q, want %q", args, code, errs, want)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/katabox/katabox/shim/oci/command"
 	"github.com/katabox/katabox/shim/oci/monitor"
 	standalone "github.com/katabox/katabox/standalone/command"
+	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
 // version is set by the linker.
@@ -28,7 +29,8 @@ func main() {
 	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr, thisHost()))
 }
 
-// run is the whole program; it returns the exit code.
+// run is the whole program; it returns the exit code. Parts of the errors that it
+// prints may be a guest's, an image's or a registry's.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) int {
 	err := newApp(stdout, stderr, h).Run(ctx, args)
 	if err == nil {
@@ -40,12 +42,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 	}
 	if exit, ok := errors.AsType[*standalone.ExitError](err); ok {
 		if exit.Err != nil {
-			fmt.Fprintf(stderr, "kata-runtime: %v\n", exit.Err)
+			fmt.Fprintf(stderr, "kata-runtime: %s\n", printable.Lines(exit.Err.Error()))
 		}
 		return exit.Code
 	}
 	if !errors.Is(err, errNoPod) {
-		fmt.Fprintf(stderr, "kata-runtime: %v\n", err)
+		fmt.Fprintf(stderr, "kata-runtime: %s\n", printable.Lines(err.Error()))
 	}
 	return 1
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
+	"path/filepath"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/shim/oci"
+	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
 // defaultRoot has the containers of engines that do not pass another directory.
@@ -52,10 +53,18 @@ func Commands() []*cli.Command {
 		c.HideHelpCommand = true
 		c.Action = reporting(c.Action)
 		c.OnUsageError = reportUsage
+		if !othersArguments[c.Name] {
+			takeFlagsAnywhere(c)
+		}
 		SetConventions(c)
 	}
 	return commands
 }
+
+// othersArguments are the commands whose arguments after the id are those of
+// another program, flags included. In the others flags may follow the id: runc's
+// do.
+var othersArguments = map[string]bool{"exec": true, "ps": true}
 
 // ExitError ends the program with a code after everything was printed.
 type ExitError int
@@ -88,6 +97,7 @@ func reportUsage(ctx context.Context, c *cli.Command, err error, _ bool) error {
 	return ExitError(1)
 }
 
+// writeError writes an error, of which a part may be a guest's.
 func writeError(ctx context.Context, c *cli.Command, err error) {
 	logger := log.G(ctx)
 	logger.Logger.SetOutput(c.Root().ErrWriter)
@@ -98,13 +108,13 @@ func writeError(ctx context.Context, c *cli.Command, err error) {
 		} else {
 			defer f.Close()
 			logger.Logger.SetOutput(f)
-			fmt.Fprintln(c.Root().ErrWriter, err)
+			fmt.Fprintln(c.Root().ErrWriter, printable.Lines(err.Error()))
 		}
 	}
 	if c.String("log-format") == "json" {
 		_ = log.SetFormat(log.JSONFormat)
 	}
-	logger.Error(err)
+	logger.Error(printable.Lines(err.Error()))
 }
 
 func checkOCIFlags(c *cli.Command) error {
@@ -126,7 +136,11 @@ func runtimeOf(c *cli.Command) (*oci.Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &oci.Runtime{Root: c.String("root"), Program: program, Pods: podsDir, Debug: c.Bool("debug")}, nil
+	root, err := filepath.Abs(c.String("root"))
+	if err != nil {
+		return nil, fmt.Errorf("find root directory: %w", err)
+	}
+	return &oci.Runtime{Root: root, Program: program, Pods: podsDir, Debug: c.Bool("debug")}, nil
 }
 
 // onContainer makes an action for a command whose first argument is an id; at
@@ -163,10 +177,13 @@ func withoutArguments(action cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
-// refuse fails if a flag was set that no virtual machine can honour.
+// refuse fails if a flag was set that no virtual machine can honour, to another
+// value than its default: false, 0 or "".
 func refuse(c *cli.Command, reasons map[string]string) error {
 	for name, reason := range reasons {
-		if c.IsSet(name) && strings.TrimSpace(c.String(name)) != "0" {
+		switch c.Value(name) {
+		case nil, false, 0, "":
+		default:
 			return fmt.Errorf("--%s: %s: %w", name, reason, errdefs.ErrNotImplemented)
 		}
 	}

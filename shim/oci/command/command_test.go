@@ -75,6 +75,11 @@ func TestRefused(t *testing.T) {
 		{[]string{"exec", "--cgroup", "/x", "c1", "sh"}, 255, "--cgroup"},
 		{[]string{"exec", "--process", config, "c1"}, 255, "args is missing"},
 		{[]string{"exec", "--process", "/nowhere", "c1"}, 255, "read process"},
+		{[]string{"create", "--preserve-fds", "0", "--bundle", dir, "c1"}, 1, "config.json"},
+		{[]string{"exec", "--preserve-fds", "0", "c1", "sh"}, 255, "container does not exist"},
+		{[]string{"exec", "--preserve-fds=1", "c1", "sh"}, 255, "--preserve-fds"},
+		{[]string{"exec", "--ignore-paused=false", "c1", "sh"}, 255, "container does not exist"},
+		{[]string{"exec", "--apparmor", "", "c1", "sh"}, 255, "container does not exist"},
 		{[]string{"delete", "--forse", "c1"}, 1, "delete: flag provided but not defined"},
 		{[]string{"create", "--bundle"}, 1, "create: flag needs an argument"},
 	}
@@ -84,6 +89,66 @@ func TestRefused(t *testing.T) {
 		if code != tt.code || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit %d, %q; want %d and %q", tt.args, code, stderr, tt.code, tt.want)
 		}
+	}
+}
+
+// Flags may follow the id, as with runc, but for the commands whose arguments are
+// another program's.
+func TestFlagsAfterTheID(t *testing.T) {
+	withShim(t)
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"delete", "none", "--force"}, 0, ""},
+		{[]string{"delete", "none", "-f"}, 0, ""},
+		{[]string{"kill", "none", "KILL", "--all"}, 1, "container does not exist"},
+		{[]string{"update", "none", "--memory", "1048576"}, 1, "container does not exist"},
+		{[]string{"create", "none", "--bundle", dir}, 1, dir + "/config.json"},
+		{[]string{"events", "none", "--stats"}, 1, "container does not exist"},
+		{[]string{"exec", "none", "ls", "--all"}, 255, "container does not exist"},
+		{[]string{"exec", "none", "--tty"}, 255, "container does not exist"},
+		{[]string{"ps", "none", "-f"}, 1, "container does not exist"},
+	} {
+		_, stderr, code := call(t, nil, append([]string{"--root", dir}, tt.args...)...)
+		if code != tt.code || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%v: exit %d, %q; want %d and %q", tt.args, code, stderr, tt.code, tt.want)
+		}
+	}
+}
+
+// writeStopped makes a container that has stopped below root.
+func writeStopped(t *testing.T, root, id string) {
+	t.Helper()
+	dir := filepath.Join(root, id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"record.json": `{"id": "` + id + `"}`,
+		"config.json": `{"root": {"path": "/"}, "process": {"args": ["sh"], "cwd": "/"}, "linux": {}}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOfAStoppedContainer(t *testing.T) {
+	withShim(t)
+	root := t.TempDir()
+	writeStopped(t, root, "c1")
+	for _, args := range [][]string{{"events", "c1"}, {"events", "--stats", "c1"}} {
+		if _, stderr, code := call(t, nil, append([]string{"--root", root}, args...)...); code != 1 || !strings.Contains(stderr, "container with id c1 is not running") {
+			t.Errorf("%v: exit %d, %q", args, code, stderr)
+		}
+	}
+	out, stderr, code := call(t, nil, "--root", root, "list", "--format", "json")
+	var states []struct{ ID, Status, Owner string }
+	if err := json.Unmarshal([]byte(out), &states); err != nil || code != 0 || len(states) != 1 || states[0].Status != "stopped" || states[0].Owner != "root" {
+		t.Errorf("list: exit %d, %s, %s, %v; want the owner root", code, out, stderr, err)
 	}
 }
 
@@ -101,6 +166,36 @@ func TestLog(t *testing.T) {
 	}
 	if code != 1 || strings.TrimSpace(stderr) != entry.Msg {
 		t.Errorf("exit %d, stderr %q, log %q", code, stderr, entry.Msg)
+	}
+}
+
+// A relative root is one of the caller's working directory, as with runc: the shim has
+// another.
+func TestRelativeRoot(t *testing.T) {
+	withShim(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	root := ""
+	probe := &cli.Command{Name: "probe", Action: func(_ context.Context, c *cli.Command) error {
+		r, err := runtimeOf(c)
+		if err == nil {
+			root = r.Root
+		}
+		return err
+	}}
+	if call(t, []*cli.Command{probe}, "--root", "here", "probe"); root != filepath.Join(dir, "here") {
+		t.Errorf("root %q, want %q", root, filepath.Join(dir, "here"))
+	}
+}
+
+// Parts of an error may be a guest's: they control no terminal.
+func TestErrorsArePrintable(t *testing.T) {
+	withShim(t)
+	for _, flags := range [][]string{nil, {"--log", filepath.Join(t.TempDir(), "log")}} {
+		_, stderr, code := call(t, nil, append(flags, "create", "--bundle", "/x\x1b[2J\a", "c1")...)
+		if code != 1 || !strings.Contains(stderr, "x1b[2J") || strings.ContainsAny(stderr, "\x1b\a") {
+			t.Errorf("%v: exit %d, %q", flags, code, stderr)
+		}
 	}
 }
 

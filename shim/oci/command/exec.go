@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -128,7 +129,11 @@ func addCapabilities(p *specs.Process, names []string) {
 	if p.Capabilities == nil {
 		p.Capabilities = new(specs.LinuxCapabilities)
 	}
-	for _, set := range []*[]string{&p.Capabilities.Bounding, &p.Capabilities.Effective, &p.Capabilities.Permitted} {
+	sets := []*[]string{&p.Capabilities.Bounding, &p.Capabilities.Effective, &p.Capabilities.Permitted}
+	if p.Capabilities.Inheritable != nil { // without an inheritable set nothing can be ambient: runc's rule
+		sets = append(sets, &p.Capabilities.Ambient)
+	}
+	for _, set := range sets {
 		for _, name := range names {
 			if !slices.Contains(*set, name) {
 				*set = append(*set, name)
@@ -140,6 +145,9 @@ func addCapabilities(p *specs.Process, names []string) {
 // setUser sets UID[:GID] and further groups; only numbers, as with runc.
 func setUser(p *specs.Process, user string, gids []int) error {
 	for _, gid := range gids {
+		if gid < 0 || gid > math.MaxUint32 {
+			return fmt.Errorf("--additional-gids %d: want 0 to %d: %w", gid, uint32(math.MaxUint32), errdefs.ErrInvalidArgument)
+		}
 		p.User.AdditionalGids = append(p.User.AdditionalGids, uint32(gid))
 	}
 	if user == "" {

@@ -28,9 +28,12 @@ func updateCommand() *cli.Command {
 			&cli.Uint64Flag{Name: "cpu-period", Usage: "`MICROSECONDS`"},
 			&cli.StringFlag{Name: "cpuset-cpus", Usage: "the `CPUS` it may use"},
 			&cli.StringFlag{Name: "cpuset-mems", Usage: "the memory `NODES` it may use"},
-			&cli.Int64Flag{Name: "memory", Usage: "limit in `BYTES`"},
-			&cli.Int64Flag{Name: "memory-reservation", Usage: "soft limit in `BYTES`"},
-			&cli.Int64Flag{Name: "memory-swap", Usage: "limit of memory and swap together, in `BYTES`"},
+			&cli.Uint64Flag{Name: "cpu-burst", Usage: "`MICROSECONDS` that a period may take from earlier ones"},
+			&cli.Int64Flag{Name: "cpu-idle", Usage: "1: only what others leave (SCHED_IDLE); 0: as others"},
+			&cli.StringFlag{Name: "memory", Usage: "limit in `BYTES`, also with k, m or g; -1 is none"},
+			&cli.StringFlag{Name: "memory-reservation", Usage: "soft limit in `BYTES`"},
+			&cli.StringFlag{Name: "memory-swap", Usage: "limit of memory and swap together, in `BYTES`"},
+			&cli.Uint16Flag{Name: "blkio-weight", Usage: "weight of block I/O beside other containers, 10 to 1000"},
 			&cli.Int64Flag{Name: "pids-limit", Usage: "how many tasks it may have"},
 		},
 		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
@@ -52,14 +55,25 @@ func resourcesOf(c *cli.Command) (*specs.LinuxResources, error) {
 	setNumber(c, "cpu-share", &cpu.Shares, c.Uint64)
 	setNumber(c, "cpu-quota", &cpu.Quota, c.Int64)
 	setNumber(c, "cpu-period", &cpu.Period, c.Uint64)
-	setNumber(c, "memory", &memory.Limit, c.Int64)
-	setNumber(c, "memory-reservation", &memory.Reservation, c.Int64)
-	setNumber(c, "memory-swap", &memory.Swap, c.Int64)
+	setNumber(c, "cpu-burst", &cpu.Burst, c.Uint64)
+	setNumber(c, "cpu-idle", &cpu.Idle, c.Int64)
 	cpu.Cpus, cpu.Mems = c.String("cpuset-cpus"), c.String("cpuset-mems")
 	resources := &specs.LinuxResources{CPU: cpu, Memory: memory}
+	for flag, to := range map[string]**int64{"memory": &memory.Limit, "memory-reservation": &memory.Reservation, "memory-swap": &memory.Swap} {
+		if text := c.String(flag); text != "" {
+			n, err := parseBytes(text)
+			if err != nil {
+				return nil, fmt.Errorf("--%s %w", flag, err)
+			}
+			*to = &n
+		}
+	}
 	var pids *int64
 	if setNumber(c, "pids-limit", &pids, c.Int64); pids != nil {
 		resources.Pids = &specs.LinuxPids{Limit: pids}
+	}
+	if weight := c.Uint16("blkio-weight"); weight != 0 {
+		resources.BlockIO = &specs.LinuxBlockIO{Weight: &weight}
 	}
 	return resources, nil
 }
@@ -104,24 +118,17 @@ func eventsCommand() *cli.Command {
 	}
 }
 
-// writeEvents writes events until the container has stopped, or one event if only
-// one is wanted.
+// writeEvents writes events until the container has ended, or one event if only
+// one is wanted. A container that had ended before is an error, as with runc.
 func writeEvents(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
-	for {
-		state, err := r.State(ctx, id)
+	for first := true; ; first = false {
+		ended, err := writeEvent(ctx, c.Root().Writer, r, id)
 		switch {
-		case err != nil:
+		case ended && first:
 			return err
-		case state.Status == oci.Stopped && c.Bool("stats"):
-			return fmt.Errorf("container with id %s is not running: %w", id, errdefs.ErrFailedPrecondition)
-		case state.Status == oci.Stopped:
+		case ended:
 			return nil
-		}
-		event, err := r.Stats(ctx, id)
-		if err != nil {
-			return err
-		}
-		if err := json.NewEncoder(c.Root().Writer).Encode(event); err != nil || c.Bool("stats") {
+		case err != nil || c.Bool("stats"):
 			return err
 		}
 		select {
@@ -130,4 +137,21 @@ func writeEvents(ctx context.Context, c *cli.Command, r *oci.Runtime, id string)
 			return nil
 		}
 	}
+}
+
+// writeEvent writes one event. If the container has ended, also meanwhile, the
+// error says that.
+func writeEvent(ctx context.Context, w io.Writer, r *oci.Runtime, id string) (ended bool, err error) {
+	event, err := r.Stats(ctx, id)
+	if err == nil {
+		return false, json.NewEncoder(w).Encode(event)
+	}
+	state, stateErr := r.State(ctx, id)
+	switch {
+	case errdefs.IsNotFound(stateErr):
+		return true, stateErr
+	case stateErr == nil && state.Status == oci.Stopped:
+		return true, fmt.Errorf("container with id %s is not running: %w", id, errdefs.ErrFailedPrecondition)
+	}
+	return false, err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/shim/descriptors"
 )
 
 // roleEnv makes kata-runtime a monitor; see Main.
@@ -60,7 +60,7 @@ func Launch(ctx context.Context, o Options) (*os.Process, error) {
 	o.Config.Terminal = o.Terminal != nil
 	// Descriptors that the engine left open here must not reach a process that
 	// outlives it.
-	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := descriptors.KeepFromChildren(controlFD); err != nil {
 		return nil, fmt.Errorf("start monitor: keep files from it: %w", err)
 	}
 	ours, theirs, err := socketPair()

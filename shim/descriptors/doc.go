@@ -1,0 +1,3 @@
+// Package descriptors keeps files that this process has inherited from the processes
+// that it starts.
+package descriptors

@@ -1,0 +1,126 @@
+package container
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/standalone/store"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// deadProcess is a process that has ended.
+func deadProcess(t *testing.T) persist.Process {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := persist.Identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	return p
+}
+
+// While a dead container is cleaned up, another process does the same with the next
+// one, and runs a new container of that name: this one is left alone.
+func TestSweepDeadLeavesTheNext(t *testing.T) {
+	m, _, dir := newContainer(t, "a")
+	dead := deadProcess(t)
+	if err := m.write(&Record{Name: "a", Engine: dead, Remove: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, bundle.AddressFile), []byte("unix:///nowhere"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next, err := m.Store.MakeContainer("b", store.Image{Name: "image", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.write(&Record{Name: "b", Engine: self}); err != nil {
+		t.Fatal(err)
+	}
+	fresh := filepath.Join(t.TempDir(), "fresh")
+	if err := os.Rename(filepath.Join(next, recordFile), fresh); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.write(&Record{Name: "b", Engine: dead, Remove: true}); err != nil {
+		t.Fatal(err)
+	}
+	// What cleans up after the shim of a is where the other process runs.
+	m.Shim = filepath.Join(t.TempDir(), "shim")
+	if err := os.WriteFile(m.Shim, []byte("#!/bin/sh\nmv "+fresh+" "+filepath.Join(next, recordFile)+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SweepDead(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the dead container's directory: %v", err)
+	}
+	if r, err := m.Load("b"); err != nil || r.State() != "starting" {
+		t.Errorf("the new container: %+v, %v", r, err)
+	}
+}
+
+// A name that is none is not taken for another one.
+func TestNamesThatAreNone(t *testing.T) {
+	m, _, dir := newContainer(t, "c")
+	if err := m.write(&Record{Name: "c", Engine: deadProcess(t)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"x/c", "../containers/c", "c/", "..", "", "/"} {
+		if _, err := m.Load(name); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("load %q: %v", name, err)
+		}
+		if err := m.Remove(t.Context(), name, true); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("remove %q: %v", name, err)
+		}
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// The directory of a container whose process was killed before it had a record is in
+// no list; it is removed, unless a container is being made.
+func TestSweepDeadRemovesTheUnfinished(t *testing.T) {
+	m, _, dir := newContainer(t, "c")
+	unfinished, err := m.Store.MakeContainer("u", store.Image{Name: "image", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := m.Store.Use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SweepDead(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(unfinished); err != nil {
+		t.Errorf("while a container is made: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SweepDead(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(unfinished); !os.IsNotExist(err) {
+		t.Errorf("the unfinished one is left: %v", err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+}
