@@ -56,8 +56,8 @@ func TestHostBinds(t *testing.T) {
 	want := []Bind{
 		{Index: 1, Source: "/var/lib/pod/hosts", ReadOnly: true, Recursive: true},
 		{Index: 2, Source: "/srv"},
-		{Index: 5, Source: "/srv/m", ReadOnly: true, RecursiveReadOnly: true, Recursive: true, Slave: true, IDMap: &IDMap{ids, ids}},
-		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{userIDs, userIDs}},
+		{Index: 5, Source: "/srv/m", ReadOnly: true, RecursiveReadOnly: true, Recursive: true, Slave: true, IDMap: &IDMap{UIDs: ids, GIDs: ids}},
+		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{UIDs: userIDs, GIDs: userIDs, Recursive: true}},
 	}
 	if diff := cmp.Diff(want, HostBinds(hostSpec(), func(string) bool { return false })); diff != "" {
 		t.Error(diff)

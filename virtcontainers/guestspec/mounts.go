@@ -45,7 +45,11 @@ type Bind struct {
 }
 
 // IDMap is the mapping of an idmapped mount (mount_setattr(2)).
-type IDMap struct{ UIDs, GIDs []specs.LinuxIDMapping }
+type IDMap struct {
+	UIDs, GIDs []specs.LinuxIDMapping
+	// Recursive is set if it applies to the mounts below Source too (ridmap).
+	Recursive bool
+}
 
 // Placed is a bind whose source was brought into the guest.
 type Placed struct {
@@ -95,13 +99,26 @@ var idmapped = []string{"idmap", "ridmap"}
 // idMapOf returns the mapping that a mount requests: its own, or with the
 // option alone the container's.
 func idMapOf(spec *specs.Spec, m specs.Mount) *IDMap {
+	recursive := isRecursivelyMapped(m.Options)
 	switch {
 	case len(m.UIDMappings) > 0 || len(m.GIDMappings) > 0:
-		return &IDMap{UIDs: m.UIDMappings, GIDs: m.GIDMappings}
+		return &IDMap{UIDs: m.UIDMappings, GIDs: m.GIDMappings, Recursive: recursive}
 	case hasAny(m.Options, idmapped):
-		return &IDMap{UIDs: spec.Linux.UIDMappings, GIDs: spec.Linux.GIDMappings}
+		return &IDMap{UIDs: spec.Linux.UIDMappings, GIDs: spec.Linux.GIDMappings, Recursive: recursive}
 	}
 	return nil
+}
+
+// isRecursivelyMapped reports whether the last of idmap and ridmap is ridmap, as
+// runc reads them. Kubernetes' mounts have neither.
+func isRecursivelyMapped(options []string) bool {
+	recursive := false
+	for _, o := range options {
+		if slices.Contains(idmapped, o) {
+			recursive = o == "ridmap"
+		}
+	}
+	return recursive
 }
 
 func hasAny(options, words []string) bool {

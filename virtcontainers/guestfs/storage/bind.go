@@ -98,7 +98,9 @@ var canSetAttributes = sync.OnceValue(func() bool {
 // setAttributes sets a mount's attributes before it is reachable: once it is in
 // the share, the guest may use it (mount_setattr(2)). It must not honour device
 // nodes that a guest makes, nor set-user-ID bits; it is read-only if b says so;
-// and its owners are mapped, which is only possible for a detached mount.
+// and its owners are mapped, which is only possible for a detached mount. The
+// owners of mounts below it stay unless b says otherwise: not every file system
+// can be mapped (proc, sysfs).
 func setAttributes(tree *os.File, b guestspec.Bind) error {
 	all := uint(unix.AT_EMPTY_PATH)
 	if b.Recursive {
@@ -121,8 +123,12 @@ func setAttributes(tree *os.File, b guestspec.Bind) error {
 		return err
 	}
 	defer userns.Close()
+	which := uint(unix.AT_EMPTY_PATH)
+	if b.IDMap.Recursive {
+		which = all
+	}
 	mapped := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
-	if err := unix.MountSetattr(int(tree.Fd()), "", all, &mapped); err != nil {
+	if err := unix.MountSetattr(int(tree.Fd()), "", which, &mapped); err != nil {
 		return fmt.Errorf("map the owners of its files (a file system that cannot be idmapped?): %w", err)
 	}
 	return nil

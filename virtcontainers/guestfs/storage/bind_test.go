@@ -154,6 +154,43 @@ func TestIDMappedBind(t *testing.T) {
 	}
 }
 
+// Kubernetes maps the owners of a volume without saying anything of the mounts
+// below it. They are not mapped, as with runc: proc, for one, cannot be.
+func TestIDMappedBindWithMountsBelow(t *testing.T) {
+	s := newOwnShare(t)
+	source := sharedTree(t)
+	proc := filepath.Join(source, "proc")
+	if err := os.Mkdir(proc, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mountAt(t, "proc", proc, "proc", 0)
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 5000, Size: 100}}
+	idmap := guestspec.IDMap{UIDs: ids, GIDs: ids}
+	if _, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true, IDMap: &idmap}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]uint32{"": 5000, "/below": 0, "/proc": 0} {
+		var st unix.Stat_t
+		if err := unix.Stat(inShare(s, "c1/mounts/0"+name), &st); err != nil || st.Uid != want || st.Gid != want {
+			t.Errorf("owner of %q: %d:%d, %v; want %d", name, st.Uid, st.Gid, err, want)
+		}
+	}
+	idmap.Recursive = true
+	if _, err := s.AddContainer(t.Context(), "c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true, IDMap: &idmap}}); err == nil {
+		t.Error("the owners of proc are mapped")
+	}
+	if err := errors.Join(unix.Unmount(proc, 0), unix.Mount("tmpfs", proc, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AddContainer(t.Context(), "c3", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true, IDMap: &idmap}}); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(inShare(s, "c3/mounts/0/below"), &st); err != nil || st.Uid != 5000 {
+		t.Errorf("owner of a mount below, mapped too: %d, %v", st.Uid, err)
+	}
+}
+
 // A volume's directory can be removed on the host while a guest uses it: the
 // mount for the guest is in none of the host's namespaces.
 func TestVolumeCanBeRemoved(t *testing.T) {
