@@ -97,8 +97,8 @@ func (p *podVolumes) settle(key string, v *podVolume, target string, err error) 
 	close(v.ready)
 }
 
-// isVolume reports whether source is a volume of the kubelet's rather than
-// something that the engine mounts itself.
+// isVolume reports whether the source of a bind mount at /dev/shm is a user's
+// volume rather than something that the engine mounts itself.
 func (p *Pod) isVolume(source string) bool {
 	return volume.IsVolume(p.opts.Config.Runtime.KubeletDir, source)
 }

@@ -111,7 +111,7 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 			if hasAny(m.Options, shared) {
 				g.Dropped = append(g.Dropped, "propagation to the host of what is mounted below "+m.Destination)
 			}
-		} else if m.Destination == ShmDestination && isBind(*m) {
+		} else if isShm(*m) && isBind(*m) {
 			m.Source = paths.Shm
 		}
 		if bind.Writable {

@@ -64,6 +64,30 @@ func TestHostBinds(t *testing.T) {
 	}
 }
 
+// A volume at /dev/shm is the user's, however the path is written.
+func TestShm(t *testing.T) {
+	spec := hostSpec()
+	spec.Mounts = []specs.Mount{
+		{Destination: "/dev/shm/", Source: "/run/engine/shm", Options: []string{"rbind"}},
+		{Destination: "/dev//shm", Source: "/srv/data", Options: []string{"rbind"}},
+	}
+	binds := HostBinds(spec, func(source string) bool { return source == "/srv/data" })
+	if diff := cmp.Diff([]Bind{{Index: 1, Source: "/srv/data", Recursive: true}}, binds); diff != "" {
+		t.Error(diff)
+	}
+	g, err := Filter(spec, Paths{Rootfs: "/guest/rootfs", Shm: "/guest/shm", Binds: []Placed{{Bind: binds[0], At: "/guest/data"}}}, Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got specs.Spec
+	if err := json.Unmarshal(g.JSON, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Mounts[0].Source != "/guest/shm" || got.Mounts[1].Source != "/guest/data" {
+		t.Errorf("sources %s and %s", got.Mounts[0].Source, got.Mounts[1].Source)
+	}
+}
+
 func TestFilter(t *testing.T) {
 	host := hostSpec()
 	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Shm: "/guest/shm", Binds: []Placed{

@@ -1,15 +1,16 @@
 package guestspec
 
 import (
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// ShmDestination is the mount that a pod's containers share from the guest's
+// shmDestination is the mount that a pod's containers share from the guest's
 // own memory instead of the host's.
-const ShmDestination = "/dev/shm"
+const shmDestination = "/dev/shm"
 
 // socketType is the type of a mount that makes a UNIX socket of the host
 // available. The OCI specification has none; the name is that of nerdbox,
@@ -69,7 +70,7 @@ func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 	var binds []Bind
 	for i, m := range spec.Mounts {
 		socket := m.Type == socketType
-		if !socket && (!isBind(m) || isKernelPath(m.Source) || m.Destination == ShmDestination && !isVolume(m.Source)) {
+		if !socket && (!isBind(m) || isKernelPath(m.Source) || isShm(m) && !isVolume(m.Source)) {
 			continue
 		}
 		binds = append(binds, Bind{
@@ -148,9 +149,11 @@ func isReadOnly(options []string) bool {
 	return ro
 }
 
-func isKernelPath(path string) bool {
+func isShm(m specs.Mount) bool { return path.Clean("/"+m.Destination) == shmDestination }
+
+func isKernelPath(source string) bool {
 	for _, dir := range []string{"/proc", "/sys", "/dev"} {
-		if path == dir || strings.HasPrefix(path, dir+"/") {
+		if source == dir || strings.HasPrefix(source, dir+"/") {
 			return true
 		}
 	}

@@ -167,7 +167,7 @@ func TestKubeletBehindSymlink(t *testing.T) {
 	}
 	want := Volume{Kind: Memory, Key: dir, Options: memoryOptions}
 	n.expect(Options{Share: true, KubeletDir: link}, dir, want)
-	for path, volume := range map[string]bool{dir: true, filepath.Join(link, "pods/uid/volumes/kubernetes.io~empty-dir/cache"): true, n.kubelet: false, "/dev/shm": false} {
+	for path, volume := range map[string]bool{dir: true, filepath.Join(link, "pods/uid/volumes/kubernetes.io~empty-dir/cache"): true, n.kubelet: true, "/dev/shm": false} {
 		if IsVolume(link, path) != volume {
 			t.Errorf("%s is a volume: %v", path, !volume)
 		}
@@ -175,6 +175,23 @@ func TestKubeletBehindSymlink(t *testing.T) {
 	// A path with links works too.
 	want.Key = dir
 	n.expect(shared, strings.Replace(dir, n.kubelet, link, 1), want)
+}
+
+// At /dev/shm a user's volume is not taken for the engine's own shared memory.
+func TestIsVolume(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	for name, tmpfs := range map[string]bool{"engine/shm": true, "fast": true, "disk/shm": false} {
+		if at := mkdir(t, filepath.Join(dir, name)); tmpfs {
+			mountAt(t, "shm", at, "tmpfs", 0, "")
+		}
+	}
+	mkdir(t, filepath.Join(dir, "fast/shm"))
+	for name, want := range map[string]bool{"engine/shm": false, "engine/shm/": false, "fast": true, "fast/shm": true, "disk/shm": true, "none/shm": true} {
+		if got := IsVolume(n.kubelet, dir+"/"+name); got != want {
+			t.Errorf("%s is a volume: %v, want %v", name, got, want)
+		}
+	}
 }
 
 // In a pod with user namespaces the guest does not map ids: owners are given as
