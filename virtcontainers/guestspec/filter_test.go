@@ -156,6 +156,25 @@ func TestFilterDevices(t *testing.T) {
 	}
 }
 
+// Rules for the numbers of the host's disks are not the guest's; a rule for every
+// block device is.
+func TestFilterDeviceRules(t *testing.T) {
+	rule := func(kind string, major, minor *int64) specs.LinuxDeviceCgroup {
+		return specs.LinuxDeviceCgroup{Allow: true, Type: kind, Major: major, Minor: minor, Access: "rwm"}
+	}
+	eight, all := ptr(int64(8)), ptr(int64(-1))
+	kept := []specs.LinuxDeviceCgroup{
+		{Access: "rwm"}, rule("b", all, all), rule("b", nil, nil), rule("b", nil, all), rule("c", eight, eight), rule("c", all, all),
+		{Type: "b", Major: eight, Minor: eight, Access: "w"},
+	}
+	spec := hostSpec()
+	spec.Linux.Resources.Devices = append(slices.Clone(kept), rule("b", eight, eight), rule("b", eight, all), rule("b", eight, nil))
+	linux, _ := filteredWith(t, spec, Paths{}, Rules{})
+	if diff := cmp.Diff(kept, linux.Resources.Devices); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func FuzzFilter(f *testing.F) {
 	data, _ := json.Marshal(hostSpec())
 	f.Add(data)
