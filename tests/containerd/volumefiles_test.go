@@ -19,7 +19,8 @@ import (
 // fileScripts are what containers do with the files of a volume, at /v (and at
 // /ro, the same, read-only). Each prints what it saw. "held" is locked by the
 // host's process, "fifo" is a FIFO, "probe" a program and "sub" a mount of the
-// host's.
+// host's. /hard is a volume that the host has mounted noexec; below /late, which is
+// read-only, the host mounts something later.
 var fileScripts = []struct{ name, script string }{
 	{"owner and mode", "stat -c '%n %F %a %u:%g %s %h' given sub/inside fifo"},
 	{"create with umask", "umask 027; echo a > new; mkdir newdir; stat -c '%a %u:%g' new newdir"},
@@ -62,6 +63,7 @@ var fileScripts = []struct{ name, script string }{
 	{"read-only, remounted", "mount -o remount,rw /ro; touch /ro/x"},
 	{"file system's numbers", "df -P . | tail -1 | awk '{print ($2 > 0), ($4 > 0), $6}'; [ $(stat -f -c %s .) -ge 512 ] && echo ok; stat -f -c %l ."},
 	{"mount options", "grep -E ' /(v|ro) ' /proc/mounts | awk '{print $2, substr($4, 1, 2)}'"},
+	{"flags of the host's mount", "cd /hard; ./run; grep ' /hard ' /proc/mounts | grep -o 'nosuid\\|noexec'"},
 	{"what the host made", "cat later; stat -c %s later"},
 }
 
@@ -105,14 +107,18 @@ func TestVolumeFiles(t *testing.T) {
 func playFiles(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 	t.Helper()
 	dir := filesOfVolume(t)
+	shared, sub := sharedVolume(t)
 	c := add(ctx, t, newPod(ctx, t, d), harness.ContainerConfig{
 		Name: "files", Args: []string{"sleep", "100000"},
 		Spec: []oci.SpecOpts{oci.WithMounts([]specs.Mount{
 			{Type: "bind", Source: dir, Destination: "/v", Options: []string{"rbind", "rw"}},
 			{Type: "bind", Source: dir, Destination: "/ro", Options: []string{"rbind", "ro"}},
+			{Type: "bind", Source: hardenedVolume(t), Destination: "/hard", Options: []string{"rbind", "rprivate"}},
+			{Type: "bind", Source: shared, Destination: "/late", Options: []string{"rbind", "rslave", "ro"}},
 		})},
 	})
 	write(t, filepath.Join(dir, "later"), "made later")
+	mountTmpfs(t, sub, 0)
 	s := newSheet()
 	for _, row := range fileScripts {
 		e, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("cd /v; { " + row.script + "\n} 2>&1")})
@@ -148,17 +154,12 @@ func filesOfVolume(t *testing.T) string {
 		syscall.Flock(int(held.Fd()), syscall.LOCK_EX),
 		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o640),
 		os.Mkdir(sub, 0o755),
-		unix.Mount("volume", sub, "tmpfs", 0, "size=1m"),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(sub, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	mountTmpfs(t, sub, 0)
 	write(t, filepath.Join(sub, "inside"), "of the mount\n")
 	return dir
 }

@@ -117,6 +117,7 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 		if bind.Writable {
 			m.Options = without(m.Options, "ro", "rro")
 		}
+		m.Options = append(m.Options, bind.Flags...)
 	}
 }
 

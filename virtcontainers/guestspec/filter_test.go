@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,10 +58,24 @@ func TestHostBinds(t *testing.T) {
 		{Index: 1, Source: "/var/lib/pod/hosts", ReadOnly: true, Recursive: true},
 		{Index: 2, Source: "/srv"},
 		{Index: 5, Source: "/srv/m", ReadOnly: true, RecursiveReadOnly: true, Recursive: true, Slave: true, IDMap: &IDMap{UIDs: ids, GIDs: ids}},
-		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{UIDs: userIDs, GIDs: userIDs, Recursive: true}},
+		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{UIDs: userIDs, GIDs: userIDs, Recursive: true}, KeepsFlags: true},
 	}
 	if diff := cmp.Diff(want, HostBinds(hostSpec(), func(string) bool { return false })); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A bind mount with any flag has only its own, as with runc.
+func TestKeepsFlags(t *testing.T) {
+	for options, want := range map[string]bool{
+		"rbind": true, "rbind rprivate": true, "rbind rshared idmap": true, "rbind rro": true,
+		"rbind rw": false, "rbind ro": false, "bind exec": false, "rbind rprivate noatime": false,
+	} {
+		spec := hostSpec()
+		spec.Mounts = []specs.Mount{{Destination: "/data", Source: "/srv", Options: strings.Fields(options)}}
+		if got := HostBinds(spec, nil)[0].KeepsFlags; got != want {
+			t.Errorf("%s: %v, want %v", options, got, want)
+		}
 	}
 }
 
@@ -72,7 +87,7 @@ func TestShm(t *testing.T) {
 		{Destination: "/dev//shm", Source: "/srv/data", Options: []string{"rbind"}},
 	}
 	binds := HostBinds(spec, func(source string) bool { return source == "/srv/data" })
-	if diff := cmp.Diff([]Bind{{Index: 1, Source: "/srv/data", Recursive: true}}, binds); diff != "" {
+	if diff := cmp.Diff([]Bind{{Index: 1, Source: "/srv/data", Recursive: true, KeepsFlags: true}}, binds); diff != "" {
 		t.Error(diff)
 	}
 	g, err := Filter(spec, Paths{Rootfs: "/guest/rootfs", Shm: "/guest/shm", Binds: []Placed{{Bind: binds[0], At: "/guest/data"}}}, Rules{})
@@ -91,7 +106,7 @@ func TestShm(t *testing.T) {
 func TestFilter(t *testing.T) {
 	host := hostSpec()
 	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Shm: "/guest/shm", Binds: []Placed{
-		{Bind: Bind{Index: 6}, At: "/guest/i"}, {Bind: Bind{Index: 1}, At: "/guest/hosts", Writable: true},
+		{Bind: Bind{Index: 6}, At: "/guest/i", Flags: []string{"nosuid", "noexec"}}, {Bind: Bind{Index: 1}, At: "/guest/hosts", Writable: true},
 		{Bind: Bind{Index: 2}, At: "/guest/srv"}, {Bind: Bind{Index: 5}, At: "/guest/m"},
 	}}, Rules{})
 	if err != nil {
@@ -107,7 +122,7 @@ func TestFilter(t *testing.T) {
 	want.Mounts[1].Source, want.Mounts[2].Source, want.Mounts[3].Source = "/guest/hosts", "/guest/srv", "/guest/shm"
 	want.Mounts[1].Options = []string{"rbind"} // the host refuses writes
 	want.Mounts[5].Source, want.Mounts[5].UIDMappings, want.Mounts[5].GIDMappings = "/guest/m", nil, nil
-	want.Mounts[6].Source, want.Mounts[6].Options = "/guest/i", []string{"rbind", "rslave"}
+	want.Mounts[6].Source, want.Mounts[6].Options = "/guest/i", []string{"rbind", "rslave", "nosuid", "noexec"}
 	want.Linux = &specs.Linux{
 		UIDMappings: userIDs, GIDMappings: userIDs,
 		Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace},

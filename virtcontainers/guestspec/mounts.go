@@ -43,6 +43,9 @@ type Bind struct {
 	// IDMap maps the files' owners to the ids that the container sees; nil
 	// leaves them.
 	IDMap *IDMap
+	// KeepsFlags is set if the spec has no mount flags: the container's mount
+	// has those of its source.
+	KeepsFlags bool
 }
 
 // IDMap is the mapping of an idmapped mount (mount_setattr(2)).
@@ -61,6 +64,9 @@ type Placed struct {
 	// the host refuses writes to it but not to mounts below it, which the guest
 	// cannot distinguish.
 	Writable bool
+	// Flags are the source's mount flags that the container's mount is to have
+	// too, as options (noexec, ...).
+	Flags []string
 }
 
 // HostBinds lists the spec's bind mounts that need the host's files. Binds of
@@ -82,6 +88,7 @@ func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 			Slave:             hasAny(m.Options, slave) || hasAny(m.Options, shared),
 			Socket:            socket,
 			IDMap:             idMapOf(spec, m),
+			KeepsFlags:        !hasAny(m.Options, mountFlags),
 		})
 	}
 	return binds
@@ -93,6 +100,15 @@ var (
 	slave  = []string{"slave", "rslave"}
 	shared = []string{"shared", "rshared"}
 )
+
+// mountFlags are the options that are flags of a mount. A bind mount with one of
+// them, set or cleared, has only those that it names, as with runc; one without has
+// its source's (libcontainer, mountToRootfs).
+var mountFlags = []string{
+	"async", "atime", "dev", "diratime", "dirsync", "exec", "iversion", "lazytime", "loud", "mand", "noatime", "nodev", "nodiratime", "noexec",
+	"noiversion", "nolazytime", "nomand", "norelatime", "nostrictatime", "nosuid", "nosymfollow", "relatime", "ro", "rw", "silent", "strictatime", "suid",
+	"symfollow", "sync",
+}
 
 // idmapped are the options of an idmapped mount.
 var idmapped = []string{"idmap", "ridmap"}

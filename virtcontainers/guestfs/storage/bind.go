@@ -20,12 +20,22 @@ import (
 // bind mounts source, a path on the host, at target, a path in the space. point
 // is the path at which the mount point can be made.
 // Mounts that the host makes later below source appear there if b requests it,
-// as with a slave mount; mounts below target never reach the host.
-func (s *space) bind(ctx context.Context, source, point, target string, b guestspec.Bind) error {
+// as with a slave mount; mounts below target never reach the host. It returns the
+// flags that the guest's mount keeps (guestspec.Placed).
+func (s *space) bind(ctx context.Context, source, point, target string, b guestspec.Bind) (flags []string, err error) {
 	tree, err := cloneMount(source, b.Recursive)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if flags, err = keptFlags(tree, b); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind %s: %w", source, err), tree.Close())
+	}
+	return flags, s.bindTree(ctx, tree, point, target, b)
+}
+
+// bindTree is bind for a clone of source, which it closes on an error.
+func (s *space) bindTree(ctx context.Context, tree *os.File, point, target string, b guestspec.Bind) error {
+	source := tree.Name()
 	kind, err := prepare(tree, b)
 	if err != nil {
 		return errors.Join(fmt.Errorf("bind %s: %w", source, err), tree.Close())
@@ -46,6 +56,30 @@ func (s *space) bind(ctx context.Context, source, point, target string, b guests
 	}
 	return nil
 }
+
+// keptFlags are the flags of a clone, before it has those of the share, that the
+// guest's mount is to have too: only the guest's kernel can apply them.
+func keptFlags(tree *os.File, b guestspec.Bind) (flags []string, err error) {
+	if !b.KeepsFlags {
+		return nil, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(tree.Fd()), &st); err != nil {
+		return nil, os.NewSyscallError("fstatfs", err)
+	}
+	for _, f := range []struct {
+		flag int64
+		name string
+	}{{unix.ST_NOSUID, "nosuid"}, {unix.ST_NODEV, "nodev"}, {unix.ST_NOEXEC, "noexec"}, {stNoSymFollow, "nosymfollow"}} {
+		if st.Flags&f.flag != 0 {
+			flags = append(flags, f.name)
+		}
+	}
+	return flags, nil
+}
+
+// stNoSymFollow is ST_NOSYMFOLLOW (include/linux/statfs.h).
+const stNoSymFollow = 0x2000
 
 // prepare gives a clone its attributes, and returns its type (S_IFMT).
 func prepare(tree *os.File, b guestspec.Bind) (uint16, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -151,6 +152,26 @@ func TestIDMappedBind(t *testing.T) {
 	_, err := s.AddContainer(t.Context(), "c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, IDMap: &guestspec.IDMap{UIDs: ids}}})
 	if err == nil || !strings.Contains(err.Error(), "1 and 0") {
 		t.Errorf("a mapping without group ids: %v", err)
+	}
+}
+
+// A bind mount that says nothing else has its source's flags in the guest too: those
+// of the share's own mount do not reach it.
+func TestFlagsOfTheSource(t *testing.T) {
+	s := newOwnShare(t)
+	hardened, plain := t.TempDir(), t.TempDir()
+	mountAt(t, "tmpfs", hardened, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_RDONLY)
+	mountAt(t, "tmpfs", plain, "tmpfs", 0)
+	paths, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{
+		{Index: 0, Source: hardened, KeepsFlags: true}, {Index: 1, Source: hardened}, {Index: 2, Source: plain, KeepsFlags: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]string{{"nosuid", "noexec"}, nil, nil} {
+		if got := paths.Binds[i].Flags; !slices.Equal(got, want) {
+			t.Errorf("bind %d keeps %q, want %q", i, got, want)
+		}
 	}
 }
 

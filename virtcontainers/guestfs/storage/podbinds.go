@@ -32,7 +32,7 @@ func (s *Share) BindForPod(ctx context.Context, paths []string) error {
 		}
 		names[name] = source
 		bind := guestspec.Bind{ReadOnly: !writable, RecursiveReadOnly: !writable, Recursive: true, Slave: true}
-		if err := s.bind(ctx, source, path.Join(podBindsName, name), bind); err != nil {
+		if _, err := s.bind(ctx, source, path.Join(podBindsName, name), bind); err != nil {
 			return fmt.Errorf("share mount for the pod: %w", err)
 		}
 	}
