@@ -64,6 +64,7 @@ var fileScripts = []struct{ name, script string }{
 	{"file system's numbers", "df -P . | tail -1 | awk '{print ($2 > 0), ($4 > 0), $6}'; [ $(stat -f -c %s .) -ge 512 ] && echo ok; stat -f -c %l ."},
 	{"mount options", "grep -E ' /(v|ro) ' /proc/mounts | awk '{print $2, substr($4, 1, 2)}'"},
 	{"flags of the host's mount", "cd /hard; ./run; grep ' /hard ' /proc/mounts | grep -o 'nosuid\\|noexec'"},
+	{"a later mount below a read-only volume", "cd /late; echo x > top; echo y > sub/new; cat sub/new"},
 	{"what the host made", "cat later; stat -c %s later"},
 }
 
@@ -82,7 +83,7 @@ var fileDifferences = []difference{
 	{
 		rows: []string{"mount options"}, runc: "exit 0: /v rw / /ro ro", kata: "exit 0: /v rw / /ro rw",
 		why: "a read-only volume with a writable mount below it shows `rw` in `/proc/mounts`: the host refuses the writes (EROFS), and the guest, " +
-			"which sees one file system, cannot; with `rro` or without such a mount it says `ro`",
+			"which sees one file system, cannot; with `rro`, or without such a mount and without `rslave`, it says `ro`",
 	},
 }
 

@@ -61,8 +61,8 @@ type Placed struct {
 	// At is the source's path in the guest.
 	At string
 	// Writable is set for a read-only bind that the guest must mount writable:
-	// the host refuses writes to it but not to mounts below it, which the guest
-	// cannot distinguish.
+	// the host refuses writes to it but not to mounts below it, present or later,
+	// which the guest cannot distinguish.
 	Writable bool
 	// Flags are the source's mount flags that the container's mount is to have
 	// too, as options (noexec, ...).

@@ -288,10 +288,15 @@ func flagsOf(options string) (flags uintptr) {
 	return flags
 }
 
-// hasWritableBelow reports whether a read-only bind has other mounts below it
-// that are not made read-only.
+// hasWritableBelow reports whether a read-only bind has, or may have later, other
+// mounts below it that are not made read-only.
 func (s *space) hasWritableBelow(target string, b guestspec.Bind) (bool, error) {
-	if !b.ReadOnly || b.RecursiveReadOnly || !b.Recursive {
+	switch {
+	case !b.ReadOnly || b.RecursiveReadOnly:
+		return false, nil
+	case b.Slave: // the host's later mounts are as the host makes them
+		return true, nil
+	case !b.Recursive:
 		return false, nil
 	}
 	mounts, err := s.mounts(target)
