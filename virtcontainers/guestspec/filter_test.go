@@ -79,6 +79,23 @@ func TestKeepsFlags(t *testing.T) {
 	}
 }
 
+// ro and rw are a flag of the mount, rro and rrw are set for it and those below it
+// afterwards, as with runc.
+func TestReadOnly(t *testing.T) {
+	type answer struct{ readOnly, recursive bool }
+	for options, want := range map[string]answer{
+		"rbind": {}, "ro": {true, false}, "ro rw": {}, "rw ro": {true, false}, "rro": {true, true}, "rro rw": {true, true}, "rw rro": {true, true},
+		"rro rrw": {}, "rrw rro": {true, true}, "ro rrw": {}, "rrw ro": {},
+	} {
+		spec := hostSpec()
+		spec.Mounts = []specs.Mount{{Destination: "/data", Source: "/srv", Options: append(strings.Fields(options), "rbind")}}
+		b := HostBinds(spec, nil)[0]
+		if got := (answer{b.ReadOnly, b.RecursiveReadOnly}); got != want {
+			t.Errorf("%s: %+v, want %+v", options, got, want)
+		}
+	}
+}
+
 // A volume at /dev/shm is the user's, however the path is written.
 func TestShm(t *testing.T) {
 	spec := hostSpec()

@@ -79,11 +79,12 @@ func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 		if !socket && (!isBind(m) || isKernelPath(m.Source) || isShm(m) && !isVolume(m.Source)) {
 			continue
 		}
+		readOnly, recursive := isReadOnly(m.Options)
 		binds = append(binds, Bind{
 			Index:             i,
 			Source:            m.Source,
-			ReadOnly:          isReadOnly(m.Options),
-			RecursiveReadOnly: isReadOnly(m.Options) && slices.Contains(m.Options, "rro"),
+			ReadOnly:          readOnly,
+			RecursiveReadOnly: recursive,
 			Recursive:         slices.Contains(m.Options, "rbind"),
 			Slave:             hasAny(m.Options, slave) || hasAny(m.Options, shared),
 			Socket:            socket,
@@ -151,18 +152,20 @@ func isBind(m specs.Mount) bool {
 	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// isReadOnly reports whether the last of ro and rw is ro, as mount(8) reads them.
-func isReadOnly(options []string) bool {
-	ro := false
+// isReadOnly reports whether a mount is read-only, and whether the mounts below it
+// are too, as runc reads the options: the last of ro and rw counts, and after it for
+// all of them the last of rro and rrw.
+func isReadOnly(options []string) (readOnly, recursive bool) {
+	all := ""
 	for _, o := range options {
 		switch o {
-		case "ro", "rro":
-			ro = true
-		case "rw":
-			ro = false
+		case "ro", "rw":
+			readOnly = o == "ro"
+		case "rro", "rrw":
+			all = o
 		}
 	}
-	return ro
+	return all == "rro" || all == "" && readOnly, all == "rro"
 }
 
 func isShm(m specs.Mount) bool { return path.Clean("/"+m.Destination) == shmDestination }
