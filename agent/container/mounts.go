@@ -21,9 +21,11 @@ func dropBindData(mounts []specs.Mount) (dropped []string) {
 		}
 		var kept []string
 		for _, option := range m.Options {
-			if slices.Contains(known, option) {
+			switch {
+			case option == "defaults": // libcontainer knows it, and takes it for the file system's
+			case slices.Contains(known, option):
 				kept = append(kept, option)
-			} else {
+			default:
 				dropped = append(dropped, fmt.Sprintf("%q at %s", option, m.Destination))
 			}
 		}
