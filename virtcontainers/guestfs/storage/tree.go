@@ -37,7 +37,7 @@ func (s *Share) AddContainer(ctx context.Context, id, rootfs string, binds []gue
 	if err := s.checkOpen(); err != nil {
 		return Contents{}, fmt.Errorf("share rootfs: %w", err)
 	}
-	if id == podBindsName {
+	if id == podBindsName || id == podVolumesName {
 		return Contents{}, fmt.Errorf("share rootfs: the id %q is taken: %w", id, errdefs.ErrAlreadyExists)
 	}
 	defer func() {
