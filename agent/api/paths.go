@@ -7,6 +7,9 @@ const (
 	// GuestSharedDir is where the pod's host share is mounted: the root file
 	// systems and bind mounts of its containers.
 	GuestSharedDir = GuestRunDir + "/shared/containers"
+	// GuestPodVolumesDir has the share's volumes that the pod's containers have in
+	// common, each a mount.
+	GuestPodVolumesDir = GuestSharedDir + "/pod-volumes"
 	// GuestShmDir is the pod's shared memory file system: /dev/shm of every
 	// container whose engine gives it the pod's.
 	GuestShmDir = GuestRunDir + "/sandbox/shm"

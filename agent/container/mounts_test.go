@@ -12,7 +12,7 @@ import (
 func TestDropBindData(t *testing.T) {
 	mounts := []specs.Mount{
 		{Destination: "/dev/shm", Type: "bind", Source: "/s", Options: []string{"rbind", "rprivate", "size=67108864"}},
-		{Destination: "/data", Source: "/s", Options: []string{"bind", "ro", "z", "nosuid", ""}},
+		{Destination: "/data", Source: "/s", Options: []string{"bind", "ro", "z", "nosuid", "", "defaults"}},
 		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"size=1m", "mode=1777"}},
 	}
 	dropped := dropBindData(mounts)
@@ -35,7 +35,7 @@ func TestBindDataIsRefusedByLibcontainer(t *testing.T) {
 		spec := specconv.Example()
 		spec.Root.Path = "/"
 		spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.MountNamespace}}
-		spec.Mounts = []specs.Mount{{Destination: "/dev/shm", Type: "bind", Source: "/tmp", Options: []string{"rbind", "size=1"}}}
+		spec.Mounts = []specs.Mount{{Destination: "/dev/shm", Type: "bind", Source: "/tmp", Options: []string{"rbind", "size=1", "defaults"}}}
 		spec.Hostname, spec.Linux.Resources = "", nil
 		spec.Linux.ReadonlyPaths, spec.Linux.MaskedPaths = nil, nil
 		if drop {

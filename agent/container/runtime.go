@@ -74,6 +74,7 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 		return nil, nil, err
 	}
 	c.hooks, c.spans = hooks, r.Spans
+	accessPodVolumes(spec.Mounts)
 	begun := r.Spans.Begin(at.ID, "init stage")
 	init, err := c.startInit(config, spec.Process, stdio, filepath.Join(r.StateDir, at.ID))
 	begun()

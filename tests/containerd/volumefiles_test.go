@@ -19,7 +19,8 @@ import (
 // fileScripts are what containers do with the files of a volume, at /v (and at
 // /ro, the same, read-only). Each prints what it saw. "held" is locked by the
 // host's process, "fifo" is a FIFO, "probe" a program and "sub" a mount of the
-// host's.
+// host's. /hard is a volume that the host has mounted noexec; below /late, which is
+// read-only, the host mounts something later.
 var fileScripts = []struct{ name, script string }{
 	{"owner and mode", "stat -c '%n %F %a %u:%g %s %h' given sub/inside fifo"},
 	{"create with umask", "umask 027; echo a > new; mkdir newdir; stat -c '%a %u:%g' new newdir"},
@@ -62,6 +63,8 @@ var fileScripts = []struct{ name, script string }{
 	{"read-only, remounted", "mount -o remount,rw /ro; touch /ro/x"},
 	{"file system's numbers", "df -P . | tail -1 | awk '{print ($2 > 0), ($4 > 0), $6}'; [ $(stat -f -c %s .) -ge 512 ] && echo ok; stat -f -c %l ."},
 	{"mount options", "grep -E ' /(v|ro) ' /proc/mounts | awk '{print $2, substr($4, 1, 2)}'"},
+	{"flags of the host's mount", "cd /hard; ./run; grep ' /hard ' /proc/mounts | grep -o 'nosuid\\|noexec'"},
+	{"a later mount below a read-only volume", "cd /late; echo x > top; echo y > sub/new; cat sub/new"},
 	{"what the host made", "cat later; stat -c %s later"},
 }
 
@@ -70,7 +73,7 @@ var fileScripts = []struct{ name, script string }{
 var fileDifferences = []difference{
 	{
 		rows: []string{"lock that the host holds"}, runc: "exit 1: probe: resource temporarily unavailable", kata: "exit 0: ok",
-		why: "locks (`flock`, `fcntl`) are held in the guest's kernel: they apply among the pod's containers, but not to the host or to other pods",
+		why: "locks (`flock`, `fcntl`) are held in the guest's kernel: they apply within a container, and in an `emptyDir` among the pod's containers, but not to the host or to other pods",
 	},
 	{
 		rows: []string{"POSIX ACL"}, runc: "exit 0: ok / 640", kata: "exit 0: probe: fsetxattr: operation not supported / 644",
@@ -80,7 +83,7 @@ var fileDifferences = []difference{
 	{
 		rows: []string{"mount options"}, runc: "exit 0: /v rw / /ro ro", kata: "exit 0: /v rw / /ro rw",
 		why: "a read-only volume with a writable mount below it shows `rw` in `/proc/mounts`: the host refuses the writes (EROFS), and the guest, " +
-			"which sees one file system, cannot; with `rro` or without such a mount it says `ro`",
+			"which sees one file system, cannot; with `rro`, or without such a mount and without `rslave`, it says `ro`",
 	},
 }
 
@@ -105,14 +108,18 @@ func TestVolumeFiles(t *testing.T) {
 func playFiles(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 	t.Helper()
 	dir := filesOfVolume(t)
+	shared, sub := sharedVolume(t)
 	c := add(ctx, t, newPod(ctx, t, d), harness.ContainerConfig{
 		Name: "files", Args: []string{"sleep", "100000"},
 		Spec: []oci.SpecOpts{oci.WithMounts([]specs.Mount{
 			{Type: "bind", Source: dir, Destination: "/v", Options: []string{"rbind", "rw"}},
 			{Type: "bind", Source: dir, Destination: "/ro", Options: []string{"rbind", "ro"}},
+			{Type: "bind", Source: hardenedVolume(t), Destination: "/hard", Options: []string{"rbind", "rprivate"}},
+			{Type: "bind", Source: shared, Destination: "/late", Options: []string{"rbind", "rslave", "ro"}},
 		})},
 	})
 	write(t, filepath.Join(dir, "later"), "made later")
+	mountTmpfs(t, sub, 0)
 	s := newSheet()
 	for _, row := range fileScripts {
 		e, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("cd /v; { " + row.script + "\n} 2>&1")})
@@ -148,17 +155,12 @@ func filesOfVolume(t *testing.T) string {
 		syscall.Flock(int(held.Fd()), syscall.LOCK_EX),
 		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o640),
 		os.Mkdir(sub, 0o755),
-		unix.Mount("volume", sub, "tmpfs", 0, "size=1m"),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(sub, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	mountTmpfs(t, sub, 0)
 	write(t, filepath.Join(sub, "inside"), "of the mount\n")
 	return dir
 }

@@ -101,6 +101,8 @@ func playVolumes(ctx context.Context, s *stage) {
 	s.expect("read only", s.script(ctx, "cat /v/file; echo x >/v/no || exit 9", "-v", dir+":/v:ro"), `exit 9 "hosted\n"`)
 	s.expect("file", s.script(ctx, "cat /f; echo more >>/f", "-v", file+":/f"), `exit 0 "hosted\n"`)
 	s.expect("file: on the host", read(file), "hosted\nmore\n")
+	s.expect("at /dev/shm", s.script(ctx, "cat /dev/shm/new; echo shm >/dev/shm/made", "-v", dir+":/dev/shm"), `exit 0 "guest\n"`)
+	s.expect("at /dev/shm: on the host", read(filepath.Join(dir, "made")), "shm\n")
 	s.note("no source", s.script(ctx, "true", "--mount", "type=bind,source=/no/such/place,target=/v").code)
 
 	volume := s.thing("volume", "named")

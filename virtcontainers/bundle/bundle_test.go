@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,31 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := Load(t.TempDir()); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("a bundle without config.json: %v", err)
+	}
+}
+
+// Sources of bind mounts are relative to the bundle, whatever the shim's working
+// directory is: that of the pod's first container.
+func TestRelativeSources(t *testing.T) {
+	dir := t.TempDir()
+	spec := `{"root":{"path":"rootfs"},"process":{"args":["true"]},"linux":{},"mounts":[
+		{"destination":"/a","type":"bind","source":"volumes/a"}, {"destination":"/b","source":"../b","options":["rbind"]},
+		{"destination":"/c","type":"uds","source":"c.sock"}, {"destination":"/d","type":"bind","source":"/d"},
+		{"destination":"/e","type":"bind"}, {"destination":"/proc","type":"proc","source":"proc"}]}`
+	if err := os.WriteFile(filepath.Join(dir, SpecFile), []byte(spec), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range b.Spec.Mounts {
+		got = append(got, m.Source)
+	}
+	want := []string{dir + "/volumes/a", filepath.Dir(dir) + "/b", dir + "/c.sock", "/d", "", "proc"}
+	if !slices.Equal(got, want) {
+		t.Errorf("sources %q, want %q", got, want)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -22,7 +23,8 @@ const maxSpec = 16 << 20
 // Bundle is an OCI bundle: a directory and the spec read from it.
 type Bundle struct {
 	// Dir is absolute.
-	Dir  string
+	Dir string
+	// Spec has absolute sources of bind mounts.
 	Spec *specs.Spec
 }
 
@@ -44,7 +46,21 @@ func Load(dir string) (*Bundle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load bundle: %s: %w", path, err)
 	}
-	return &Bundle{Dir: dir, Spec: spec}, nil
+	b := &Bundle{Dir: dir, Spec: spec}
+	b.resolveSources()
+	return b, nil
+}
+
+// resolveSources makes the sources of bind mounts absolute: they are relative to
+// the bundle, which is runc's working directory (libcontainer/specconv).
+func (b *Bundle) resolveSources() {
+	for i := range b.Spec.Mounts {
+		m := &b.Spec.Mounts[i]
+		bind := m.Type == "bind" || m.Type == "uds" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+		if bind && m.Source != "" && !filepath.IsAbs(m.Source) {
+			m.Source = filepath.Join(b.Dir, m.Source)
+		}
+	}
 }
 
 func readBounded(path string) ([]byte, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
@@ -27,7 +28,7 @@ func (c *Container) SavedMounts() (map[string]string, error) {
 	all := map[string]string{"/": c.paths.Rootfs}
 	for _, b := range c.paths.Binds {
 		destination := c.Bundle.Spec.Mounts[b.Index].Destination
-		if !shared(b.At) {
+		if !shared(b.At) || b.At == storage.PodVolume(path.Base(b.At)) {
 			return nil, fmt.Errorf("its mount at %s (%s) is not in the share of files: %w", destination, b.Source, errdefs.ErrFailedPrecondition)
 		}
 		all[destination] = b.At

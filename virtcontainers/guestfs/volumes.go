@@ -19,6 +19,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
@@ -97,8 +98,8 @@ func (p *podVolumes) settle(key string, v *podVolume, target string, err error) 
 	close(v.ready)
 }
 
-// isVolume reports whether source is a volume of the kubelet's rather than
-// something that the engine mounts itself.
+// isVolume reports whether the source of a bind mount at /dev/shm is a user's
+// volume rather than something that the engine mounts itself.
 func (p *Pod) isVolume(source string) bool {
 	return volume.IsVolume(p.opts.Config.Runtime.KubeletDir, source)
 }
@@ -122,7 +123,7 @@ func (c *Container) addVolumes(ctx context.Context) error {
 		return err
 	}
 	for _, v := range volumes {
-		if v.Kind == volume.Shared {
+		if v.Kind == volume.Shared && !c.fromPod(v) {
 			continue
 		}
 		at, err := c.addVolume(ctx, v)
@@ -143,7 +144,7 @@ func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 	}
 	var binds []guestspec.Bind
 	for _, v := range volumes {
-		if v.Kind == volume.Shared {
+		if v.Kind == volume.Shared && !c.fromPod(v) {
 			binds = append(binds, v.Bind)
 		}
 	}
@@ -167,8 +168,14 @@ func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 	return nil
 }
 
-// addVolume brings a volume that is not in the share into the guest, and
-// returns its path there.
+// fromPod reports whether the container has the pod's mount of a Shared volume. One
+// that continues from a saved container has its own.
+func (c *Container) fromPod(v volume.Volume) bool {
+	return v.OfPod && c.pod.share != nil && c.Saved == nil
+}
+
+// addVolume brings a volume that is not in the container's part of the share into
+// the guest, and returns its path there.
 func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, error) {
 	if err := c.pod.checkUp(); err != nil {
 		return "", err
@@ -191,6 +198,7 @@ func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, err
 	case volume.Socket:
 		return c.forwardSocket(ctx, v)
 	case volume.Shared:
+		return c.pod.volume(ctx, v)
 	}
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)
 }
@@ -291,6 +299,9 @@ func (p *Pod) volume(ctx context.Context, v volume.Volume) (string, error) {
 		// It is below the directory in which ChangeFiles works, so that
 		// directories can be made in it.
 		target := p.volumes.newFiles()
+		if v.Kind == volume.Shared {
+			target = storage.PodVolume(p.volumes.number())
+		}
 		p.volumes.settle(v.Key, made, target, p.makeVolume(ctx, v, target))
 	}
 	select {
@@ -306,6 +317,8 @@ func (p *Pod) volume(ctx context.Context, v volume.Volume) (string, error) {
 
 func (p *Pod) makeVolume(ctx context.Context, v volume.Volume, target string) error {
 	switch v.Kind {
+	case volume.Shared:
+		return p.share.BindPodVolume(ctx, v.Key, target)
 	case volume.Memory:
 		return p.guest.AddStorages(ctx, []*api.Storage{{Driver: "tmpfs", Target: target, Options: v.Options}})
 	case volume.Hugepages:

@@ -48,7 +48,7 @@ var fields = []field{
 	{"domainname", "", guest, ""},
 	{"mounts", "destination type", guest, ""},
 	{"mounts", "options", guest, "propagation to the host is left out and logged; on a bind mount, options for a file system are, too"},
-	{"mounts", "source", host, "of a bind mount: its place in the guest (volumes.md)"},
+	{"mounts", "source", host, "of a bind mount: its place in the guest (volumes.md); refused for a file system on a device or a directory of the host's (ext4, overlay)"},
 	{"mounts.uidMappings", "containerID hostID size", host, "mapped on the host"},
 	{"mounts.gidMappings", "containerID hostID size", host, "mapped on the host"},
 	{"hooks.prestart", "path args env timeout", host, "on the host"},

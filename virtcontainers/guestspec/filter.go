@@ -111,17 +111,18 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 			if hasAny(m.Options, shared) {
 				g.Dropped = append(g.Dropped, "propagation to the host of what is mounted below "+m.Destination)
 			}
-		} else if m.Destination == ShmDestination && isBind(*m) {
+		} else if isShm(*m) && isBind(*m) {
 			m.Source = paths.Shm
 		}
 		if bind.Writable {
 			m.Options = without(m.Options, "ro", "rro")
 		}
+		m.Options = append(m.Options, bind.Flags...)
 	}
 }
 
-// dropDevices removes the host's device nodes, and the cgroup rules for single
-// disks of the host: to the guest's kernel their numbers mean nothing, or
+// dropDevices removes the host's device nodes, and the cgroup rules for the
+// numbers of the host's disks: to the guest's kernel these mean nothing, or
 // another device. The standard ones (/dev/null, ...) are made in every
 // container, those in given by the agent; a FIFO is not a device and stays.
 func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
@@ -146,10 +147,14 @@ func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	}
 	spec.Linux.Devices = fifos
 	if r := spec.Linux.Resources; r != nil {
-		r.Devices = slices.DeleteFunc(r.Devices, func(d specs.LinuxDeviceCgroup) bool {
-			return d.Allow && d.Type == "b" && d.Major != nil && d.Minor != nil
-		})
+		r.Devices = slices.DeleteFunc(r.Devices, allowsHostDisks)
 	}
+}
+
+// allowsHostDisks reports whether a rule is for block devices by their number. The
+// number -1 is any (Docker's "*"), as none is.
+func allowsHostDisks(d specs.LinuxDeviceCgroup) bool {
+	return d.Allow && d.Type == "b" && d.Major != nil && *d.Major != -1
 }
 
 // someOf lists a few names: a privileged container's spec has all of the host's

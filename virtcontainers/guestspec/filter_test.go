@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,18 +57,73 @@ func TestHostBinds(t *testing.T) {
 	want := []Bind{
 		{Index: 1, Source: "/var/lib/pod/hosts", ReadOnly: true, Recursive: true},
 		{Index: 2, Source: "/srv"},
-		{Index: 5, Source: "/srv/m", ReadOnly: true, RecursiveReadOnly: true, Recursive: true, Slave: true, IDMap: &IDMap{ids, ids}},
-		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{userIDs, userIDs}},
+		{Index: 5, Source: "/srv/m", ReadOnly: true, RecursiveReadOnly: true, Recursive: true, Slave: true, IDMap: &IDMap{UIDs: ids, GIDs: ids}},
+		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{UIDs: userIDs, GIDs: userIDs, Recursive: true}, KeepsFlags: true},
 	}
 	if diff := cmp.Diff(want, HostBinds(hostSpec(), func(string) bool { return false })); diff != "" {
 		t.Error(diff)
 	}
 }
 
+// A bind mount with any flag has only its own, as with runc.
+func TestKeepsFlags(t *testing.T) {
+	for options, want := range map[string]bool{
+		"rbind": true, "rbind rprivate": true, "rbind rshared idmap": true, "rbind rro": true,
+		"rbind rw": false, "rbind ro": false, "bind exec": false, "rbind rprivate noatime": false,
+	} {
+		spec := hostSpec()
+		spec.Mounts = []specs.Mount{{Destination: "/data", Source: "/srv", Options: strings.Fields(options)}}
+		if got := HostBinds(spec, nil)[0].KeepsFlags; got != want {
+			t.Errorf("%s: %v, want %v", options, got, want)
+		}
+	}
+}
+
+// ro and rw are a flag of the mount, rro and rrw are set for it and those below it
+// afterwards, as with runc.
+func TestReadOnly(t *testing.T) {
+	type answer struct{ readOnly, recursive bool }
+	for options, want := range map[string]answer{
+		"rbind": {}, "ro": {true, false}, "ro rw": {}, "rw ro": {true, false}, "rro": {true, true}, "rro rw": {true, true}, "rw rro": {true, true},
+		"rro rrw": {}, "rrw rro": {true, true}, "ro rrw": {}, "rrw ro": {},
+	} {
+		spec := hostSpec()
+		spec.Mounts = []specs.Mount{{Destination: "/data", Source: "/srv", Options: append(strings.Fields(options), "rbind")}}
+		b := HostBinds(spec, nil)[0]
+		if got := (answer{b.ReadOnly, b.RecursiveReadOnly}); got != want {
+			t.Errorf("%s: %+v, want %+v", options, got, want)
+		}
+	}
+}
+
+// A volume at /dev/shm is the user's, however the path is written.
+func TestShm(t *testing.T) {
+	spec := hostSpec()
+	spec.Mounts = []specs.Mount{
+		{Destination: "/dev/shm/", Source: "/run/engine/shm", Options: []string{"rbind"}},
+		{Destination: "/dev//shm", Source: "/srv/data", Options: []string{"rbind"}},
+	}
+	binds := HostBinds(spec, func(source string) bool { return source == "/srv/data" })
+	if diff := cmp.Diff([]Bind{{Index: 1, Source: "/srv/data", Recursive: true, KeepsFlags: true}}, binds); diff != "" {
+		t.Error(diff)
+	}
+	g, err := Filter(spec, Paths{Rootfs: "/guest/rootfs", Shm: "/guest/shm", Binds: []Placed{{Bind: binds[0], At: "/guest/data"}}}, Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got specs.Spec
+	if err := json.Unmarshal(g.JSON, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Mounts[0].Source != "/guest/shm" || got.Mounts[1].Source != "/guest/data" {
+		t.Errorf("sources %s and %s", got.Mounts[0].Source, got.Mounts[1].Source)
+	}
+}
+
 func TestFilter(t *testing.T) {
 	host := hostSpec()
 	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Shm: "/guest/shm", Binds: []Placed{
-		{Bind: Bind{Index: 6}, At: "/guest/i"}, {Bind: Bind{Index: 1}, At: "/guest/hosts", Writable: true},
+		{Bind: Bind{Index: 6}, At: "/guest/i", Flags: []string{"nosuid", "noexec"}}, {Bind: Bind{Index: 1}, At: "/guest/hosts", Writable: true},
 		{Bind: Bind{Index: 2}, At: "/guest/srv"}, {Bind: Bind{Index: 5}, At: "/guest/m"},
 	}}, Rules{})
 	if err != nil {
@@ -83,7 +139,7 @@ func TestFilter(t *testing.T) {
 	want.Mounts[1].Source, want.Mounts[2].Source, want.Mounts[3].Source = "/guest/hosts", "/guest/srv", "/guest/shm"
 	want.Mounts[1].Options = []string{"rbind"} // the host refuses writes
 	want.Mounts[5].Source, want.Mounts[5].UIDMappings, want.Mounts[5].GIDMappings = "/guest/m", nil, nil
-	want.Mounts[6].Source, want.Mounts[6].Options = "/guest/i", []string{"rbind", "rslave"}
+	want.Mounts[6].Source, want.Mounts[6].Options = "/guest/i", []string{"rbind", "rslave", "nosuid", "noexec"}
 	want.Linux = &specs.Linux{
 		UIDMappings: userIDs, GIDMappings: userIDs,
 		Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace},
@@ -129,6 +185,25 @@ func TestFilterDevices(t *testing.T) {
 		if !slices.Contains(g.Dropped, want) {
 			t.Errorf("dropped %q, want %q", g.Dropped, want)
 		}
+	}
+}
+
+// Rules for the numbers of the host's disks are not the guest's; a rule for every
+// block device is.
+func TestFilterDeviceRules(t *testing.T) {
+	rule := func(kind string, major, minor *int64) specs.LinuxDeviceCgroup {
+		return specs.LinuxDeviceCgroup{Allow: true, Type: kind, Major: major, Minor: minor, Access: "rwm"}
+	}
+	eight, all := ptr(int64(8)), ptr(int64(-1))
+	kept := []specs.LinuxDeviceCgroup{
+		{Access: "rwm"}, rule("b", all, all), rule("b", nil, nil), rule("b", nil, all), rule("c", eight, eight), rule("c", all, all),
+		{Type: "b", Major: eight, Minor: eight, Access: "w"},
+	}
+	spec := hostSpec()
+	spec.Linux.Resources.Devices = append(slices.Clone(kept), rule("b", eight, eight), rule("b", eight, all), rule("b", eight, nil))
+	linux, _ := filteredWith(t, spec, Paths{}, Rules{})
+	if diff := cmp.Diff(kept, linux.Resources.Devices); diff != "" {
+		t.Error(diff)
 	}
 }
 

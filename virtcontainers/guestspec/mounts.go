@@ -1,15 +1,16 @@
 package guestspec
 
 import (
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// ShmDestination is the mount that a pod's containers share from the guest's
+// shmDestination is the mount that a pod's containers share from the guest's
 // own memory instead of the host's.
-const ShmDestination = "/dev/shm"
+const shmDestination = "/dev/shm"
 
 // socketType is the type of a mount that makes a UNIX socket of the host
 // available. The OCI specification has none; the name is that of nerdbox,
@@ -42,10 +43,17 @@ type Bind struct {
 	// IDMap maps the files' owners to the ids that the container sees; nil
 	// leaves them.
 	IDMap *IDMap
+	// KeepsFlags is set if the spec has no mount flags: the container's mount
+	// has those of its source.
+	KeepsFlags bool
 }
 
 // IDMap is the mapping of an idmapped mount (mount_setattr(2)).
-type IDMap struct{ UIDs, GIDs []specs.LinuxIDMapping }
+type IDMap struct {
+	UIDs, GIDs []specs.LinuxIDMapping
+	// Recursive is set if it applies to the mounts below Source too (ridmap).
+	Recursive bool
+}
 
 // Placed is a bind whose source was brought into the guest.
 type Placed struct {
@@ -53,9 +61,12 @@ type Placed struct {
 	// At is the source's path in the guest.
 	At string
 	// Writable is set for a read-only bind that the guest must mount writable:
-	// the host refuses writes to it but not to mounts below it, which the guest
-	// cannot distinguish.
+	// the host refuses writes to it but not to mounts below it, present or later,
+	// which the guest cannot distinguish.
 	Writable bool
+	// Flags are the source's mount flags that the container's mount is to have
+	// too, as options (noexec, ...).
+	Flags []string
 }
 
 // HostBinds lists the spec's bind mounts that need the host's files. Binds of
@@ -65,18 +76,20 @@ func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 	var binds []Bind
 	for i, m := range spec.Mounts {
 		socket := m.Type == socketType
-		if !socket && (!isBind(m) || isKernelPath(m.Source) || m.Destination == ShmDestination && !isVolume(m.Source)) {
+		if !socket && (!isBind(m) || isKernelPath(m.Source) || isShm(m) && !isVolume(m.Source)) {
 			continue
 		}
+		readOnly, recursive := isReadOnly(m.Options)
 		binds = append(binds, Bind{
 			Index:             i,
 			Source:            m.Source,
-			ReadOnly:          isReadOnly(m.Options),
-			RecursiveReadOnly: isReadOnly(m.Options) && slices.Contains(m.Options, "rro"),
+			ReadOnly:          readOnly,
+			RecursiveReadOnly: recursive,
 			Recursive:         slices.Contains(m.Options, "rbind"),
 			Slave:             hasAny(m.Options, slave) || hasAny(m.Options, shared),
 			Socket:            socket,
 			IDMap:             idMapOf(spec, m),
+			KeepsFlags:        !hasAny(m.Options, mountFlags),
 		})
 	}
 	return binds
@@ -89,19 +102,41 @@ var (
 	shared = []string{"shared", "rshared"}
 )
 
+// mountFlags are the options that are flags of a mount. A bind mount with one of
+// them, set or cleared, has only those that it names, as with runc; one without has
+// its source's (libcontainer, mountToRootfs).
+var mountFlags = []string{
+	"async", "atime", "dev", "diratime", "dirsync", "exec", "iversion", "lazytime", "loud", "mand", "noatime", "nodev", "nodiratime", "noexec",
+	"noiversion", "nolazytime", "nomand", "norelatime", "nostrictatime", "nosuid", "nosymfollow", "relatime", "ro", "rw", "silent", "strictatime", "suid",
+	"symfollow", "sync",
+}
+
 // idmapped are the options of an idmapped mount.
 var idmapped = []string{"idmap", "ridmap"}
 
 // idMapOf returns the mapping that a mount requests: its own, or with the
 // option alone the container's.
 func idMapOf(spec *specs.Spec, m specs.Mount) *IDMap {
+	recursive := isRecursivelyMapped(m.Options)
 	switch {
 	case len(m.UIDMappings) > 0 || len(m.GIDMappings) > 0:
-		return &IDMap{UIDs: m.UIDMappings, GIDs: m.GIDMappings}
+		return &IDMap{UIDs: m.UIDMappings, GIDs: m.GIDMappings, Recursive: recursive}
 	case hasAny(m.Options, idmapped):
-		return &IDMap{UIDs: spec.Linux.UIDMappings, GIDs: spec.Linux.GIDMappings}
+		return &IDMap{UIDs: spec.Linux.UIDMappings, GIDs: spec.Linux.GIDMappings, Recursive: recursive}
 	}
 	return nil
+}
+
+// isRecursivelyMapped reports whether the last of idmap and ridmap is ridmap, as
+// runc reads them. Kubernetes' mounts have neither.
+func isRecursivelyMapped(options []string) bool {
+	recursive := false
+	for _, o := range options {
+		if slices.Contains(idmapped, o) {
+			recursive = o == "ridmap"
+		}
+	}
+	return recursive
 }
 
 func hasAny(options, words []string) bool {
@@ -117,23 +152,27 @@ func isBind(m specs.Mount) bool {
 	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// isReadOnly reports whether the last of ro and rw is ro, as mount(8) reads them.
-func isReadOnly(options []string) bool {
-	ro := false
+// isReadOnly reports whether a mount is read-only, and whether the mounts below it
+// are too, as runc reads the options: the last of ro and rw counts, and after it for
+// all of them the last of rro and rrw.
+func isReadOnly(options []string) (readOnly, recursive bool) {
+	all := ""
 	for _, o := range options {
 		switch o {
-		case "ro", "rro":
-			ro = true
-		case "rw":
-			ro = false
+		case "ro", "rw":
+			readOnly = o == "ro"
+		case "rro", "rrw":
+			all = o
 		}
 	}
-	return ro
+	return all == "rro" || all == "" && readOnly, all == "rro"
 }
 
-func isKernelPath(path string) bool {
+func isShm(m specs.Mount) bool { return path.Clean("/"+m.Destination) == shmDestination }
+
+func isKernelPath(source string) bool {
 	for _, dir := range []string{"/proc", "/sys", "/dev"} {
-		if path == dir || strings.HasPrefix(path, dir+"/") {
+		if source == dir || strings.HasPrefix(source, dir+"/") {
 			return true
 		}
 	}

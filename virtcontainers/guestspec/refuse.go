@@ -2,6 +2,8 @@ package guestspec
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -41,6 +43,35 @@ func refuse(spec *specs.Spec, rules Rules) error {
 		if why.set {
 			return fmt.Errorf("%s is set: %s: %w", field, why.why, errdefs.ErrInvalidArgument)
 		}
+	}
+	for _, m := range spec.Mounts {
+		if err := refuseMount(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withoutSource are the file systems for which mount(2) does not look at the
+// source.
+var withoutSource = []string{
+	"proc", "sysfs", "tmpfs", "ramfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "hugetlbfs", "bpf", "debugfs", "tracefs", "securityfs",
+	"configfs", "fusectl", "binfmt_misc", "pstore", "efivarfs",
+}
+
+// refuseMount refuses a file system on a device or on directories of the host's.
+// The guest has other files at such paths: /dev/vda may be the disk of another
+// container's root file system.
+func refuseMount(m specs.Mount) error {
+	switch {
+	case isBind(m) || m.Type == socketType || slices.Contains(withoutSource, m.Type):
+		return nil
+	case m.Type == "overlay":
+		return fmt.Errorf("mounts: %s is to be an overlay of the host's directories, of which the guest has none: want a bind mount of an overlay that the host has mounted: %w",
+			m.Destination, errdefs.ErrInvalidArgument)
+	case strings.HasPrefix(m.Source, "/") && !strings.HasPrefix(m.Source, "//"): // "//" begins a share of the network (cifs)
+		return fmt.Errorf("mounts: %s is to be of type %s with the source %s, which is the host's: want a device (linux.devices), a direct-assigned volume, or a bind mount of what the host has mounted: %w",
+			m.Destination, m.Type, m.Source, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

@@ -185,7 +185,7 @@ func (fs *FS) reply(r *wire.Request, out *fuse.EntryOut, n *node, fd int, flags 
 }
 
 // tmpfile makes a file without a name. Link may give it one, so its descriptor
-// is kept.
+// is kept as long as the guest knows it, if there is room.
 func (fs *FS) tmpfile(t *Thread, r *wire.Request) unix.Errno {
 	in, _ := wire.In[fuse.CreateIn](r)
 	if in == nil {
@@ -208,11 +208,12 @@ func (fs *FS) tmpfile(t *Thread, r *wire.Request) unix.Errno {
 	return fs.keepNameless(t, r, dir, fd, in.Flags)
 }
 
-// keepNameless replies with a nameless file, open as fd.
+// keepNameless replies with a nameless file, open as fd. Without room for its
+// descriptor it is found while it is open (fdOfHandle).
 func (fs *FS) keepNameless(t *Thread, r *wire.Request, dir *node, fd int, flags uint32) unix.Errno {
 	errno := statFD(fd, &t.stx)
 	path := -1
-	if errno == 0 {
+	if errno == 0 && fs.nodes.mayPin() {
 		var err error
 		path, err = unix.Open(procName(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
 		errno = errnoOf(err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
 // linked is a share whose guest knows files by two names, as after cp -al a b. Its
@@ -130,5 +132,62 @@ func TestNamedAgain(t *testing.T) {
 			t.Errorf("%d descriptors are pinned, want the root's", pinned)
 		}
 		l.usable(n, "a file that has a name again")
+	})
+}
+
+// tmpfile makes a file without a name as the guest's request does, and returns it
+// and its handle.
+func (l linked) tmpfile() (*node, uint64) {
+	d, dfd, errno := l.fs.dir(l.th, rootID)
+	if errno != 0 {
+		panic(errno)
+	}
+	defer l.fs.leave(d)
+	fd, err := unix.Open(procName(dfd), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	if errno := l.fs.keepNameless(l.th, wire.NewRequest(), d, fd, unix.O_RDWR); errno != 0 {
+		panic(errno)
+	}
+	for i, h := range l.fs.handles.all {
+		if h != nil && h.fd == fd {
+			return h.node, uint64(i + 1)
+		}
+	}
+	panic("no handle")
+}
+
+// A guest that makes files without names, closes them and never forgets them has no
+// more descriptors of the host's than for files that it removes.
+func TestFilesWithoutNames(t *testing.T) {
+	newLinked(t, 0, func(l linked) {
+		const files = 50 // more than the descriptors that may be pinned
+		for range files {
+			n, id := l.tmpfile()
+			l.usable(n, "a file without a name")
+			h, fd := l.fs.handles.take(id)
+			_ = unix.Close(fd)
+			l.fs.nodes.put(h.node)
+		}
+		held := 0
+		for _, s := range l.fs.nodes.slots.all {
+			if s.node != nil {
+				held++
+			}
+		}
+		if most := 2 * l.fs.nodes.slots.limit; l.fs.nodes.slots.pinned > l.fs.nodes.slots.limit || held > most {
+			t.Errorf("%d descriptors are pinned, %d kept; want at most %d and %d", l.fs.nodes.slots.pinned, held, l.fs.nodes.slots.limit, most)
+		}
+		n, _ := l.tmpfile()
+		l.usable(n, "a file without a name, which is open")
+		_, dfd, _ := l.fs.dir(l.th, rootID)
+		fd, errno := l.fs.fd(l.th, n)
+		if errno != 0 {
+			panic(errno)
+		}
+		if err := unix.Linkat(unix.AT_FDCWD, procName(fd), dfd, "named", unix.AT_SYMLINK_FOLLOW); err != nil {
+			t.Errorf("give it a name: %v", err)
+		}
 	})
 }

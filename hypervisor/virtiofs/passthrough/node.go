@@ -165,6 +165,13 @@ func (tb *table) collect(n *node, fds []int) []int {
 	return fds
 }
 
+// mayPin is slots.mayPin. It locks mu.
+func (tb *table) mayPin() bool {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	return tb.slots.mayPin()
+}
+
 // forgetAll is for a guest that starts a new session.
 func (tb *table) forgetAll() {
 	tb.mu.Lock()

@@ -65,7 +65,7 @@ func (fs *FS) bind(t *Thread, dir *node, fd int) (b bound, spare int) {
 		return bound{}, fd
 	}
 	b = bound{node: n, keep: n.isDir() || t.stx.Nlink <= 1 || n.tree.lent}
-	if b.keep && tb.slots.pinned >= tb.slots.limit {
+	if b.keep && !tb.slots.mayPin() {
 		return bound{}, fd
 	}
 	n.refs++

@@ -92,6 +92,10 @@ func (s *slots) pin(n *node) {
 	}
 }
 
+// mayPin reports whether there is room to pin another descriptor of a file that the
+// guest has made or removed: it may have as many of those as nodes.
+func (s *slots) mayPin() bool { return s.pinned < s.limit }
+
 // remove removes a node's slot, which must be idle, and returns its descriptor.
 func (s *slots) remove(n *node) int {
 	i := n.slot

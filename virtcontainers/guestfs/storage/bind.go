@@ -20,12 +20,22 @@ import (
 // bind mounts source, a path on the host, at target, a path in the space. point
 // is the path at which the mount point can be made.
 // Mounts that the host makes later below source appear there if b requests it,
-// as with a slave mount; mounts below target never reach the host.
-func (s *space) bind(ctx context.Context, source, point, target string, b guestspec.Bind) error {
+// as with a slave mount; mounts below target never reach the host. It returns the
+// flags that the guest's mount keeps (guestspec.Placed).
+func (s *space) bind(ctx context.Context, source, point, target string, b guestspec.Bind) (flags []string, err error) {
 	tree, err := cloneMount(source, b.Recursive)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if flags, err = keptFlags(tree, b); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind %s: %w", source, err), tree.Close())
+	}
+	return flags, s.bindTree(ctx, tree, point, target, b)
+}
+
+// bindTree is bind for a clone of source, which it closes on an error.
+func (s *space) bindTree(ctx context.Context, tree *os.File, point, target string, b guestspec.Bind) error {
+	source := tree.Name()
 	kind, err := prepare(tree, b)
 	if err != nil {
 		return errors.Join(fmt.Errorf("bind %s: %w", source, err), tree.Close())
@@ -46,6 +56,30 @@ func (s *space) bind(ctx context.Context, source, point, target string, b guests
 	}
 	return nil
 }
+
+// keptFlags are the flags of a clone, before it has those of the share, that the
+// guest's mount is to have too: only the guest's kernel can apply them.
+func keptFlags(tree *os.File, b guestspec.Bind) (flags []string, err error) {
+	if !b.KeepsFlags {
+		return nil, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(tree.Fd()), &st); err != nil {
+		return nil, os.NewSyscallError("fstatfs", err)
+	}
+	for _, f := range []struct {
+		flag int64
+		name string
+	}{{unix.ST_NOSUID, "nosuid"}, {unix.ST_NODEV, "nodev"}, {unix.ST_NOEXEC, "noexec"}, {stNoSymFollow, "nosymfollow"}} {
+		if st.Flags&f.flag != 0 {
+			flags = append(flags, f.name)
+		}
+	}
+	return flags, nil
+}
+
+// stNoSymFollow is ST_NOSYMFOLLOW (include/linux/statfs.h).
+const stNoSymFollow = 0x2000
 
 // prepare gives a clone its attributes, and returns its type (S_IFMT).
 func prepare(tree *os.File, b guestspec.Bind) (uint16, error) {
@@ -98,7 +132,9 @@ var canSetAttributes = sync.OnceValue(func() bool {
 // setAttributes sets a mount's attributes before it is reachable: once it is in
 // the share, the guest may use it (mount_setattr(2)). It must not honour device
 // nodes that a guest makes, nor set-user-ID bits; it is read-only if b says so;
-// and its owners are mapped, which is only possible for a detached mount.
+// and its owners are mapped, which is only possible for a detached mount. The
+// owners of mounts below it stay unless b says otherwise: not every file system
+// can be mapped (proc, sysfs).
 func setAttributes(tree *os.File, b guestspec.Bind) error {
 	all := uint(unix.AT_EMPTY_PATH)
 	if b.Recursive {
@@ -121,8 +157,12 @@ func setAttributes(tree *os.File, b guestspec.Bind) error {
 		return err
 	}
 	defer userns.Close()
+	which := uint(unix.AT_EMPTY_PATH)
+	if b.IDMap.Recursive {
+		which = all
+	}
 	mapped := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
-	if err := unix.MountSetattr(int(tree.Fd()), "", all, &mapped); err != nil {
+	if err := unix.MountSetattr(int(tree.Fd()), "", which, &mapped); err != nil {
 		return fmt.Errorf("map the owners of its files (a file system that cannot be idmapped?): %w", err)
 	}
 	return nil
@@ -248,10 +288,15 @@ func flagsOf(options string) (flags uintptr) {
 	return flags
 }
 
-// hasWritableBelow reports whether a read-only bind has other mounts below it
-// that are not made read-only.
+// hasWritableBelow reports whether a read-only bind has, or may have later, other
+// mounts below it that are not made read-only.
 func (s *space) hasWritableBelow(target string, b guestspec.Bind) (bool, error) {
-	if !b.ReadOnly || b.RecursiveReadOnly || !b.Recursive {
+	switch {
+	case !b.ReadOnly || b.RecursiveReadOnly:
+		return false, nil
+	case b.Slave: // the host's later mounts are as the host makes them
+		return true, nil
+	case !b.Recursive:
 		return false, nil
 	}
 	mounts, err := s.mounts(target)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,18 +118,22 @@ func TestReadOnlyWithMountsBelow(t *testing.T) {
 		{Index: 0, Source: source, Recursive: true, ReadOnly: true},
 		{Index: 1, Source: source, Recursive: true, ReadOnly: true, RecursiveReadOnly: true},
 		{Index: 2, Source: source, ReadOnly: true},
+		{Index: 3, Source: tree(t), Recursive: true, ReadOnly: true, Slave: true},
+		{Index: 4, Source: source, Recursive: true, ReadOnly: true, RecursiveReadOnly: true, Slave: true},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{"0/top": false, "0/below/file": true, "1/top": false, "1/below/file": false, "2/top": false} {
+	for name, want := range map[string]bool{"0/top": false, "0/below/file": true, "1/top": false, "1/below/file": false, "2/top": false, "3/top": false} {
 		err := os.WriteFile(inShare(s, "c1/mounts/"+name), nil, 0o600)
 		if (err == nil) != want {
 			t.Errorf("write %s: %v", name, err)
 		}
 	}
-	if !paths.Binds[0].Writable || paths.Binds[1].Writable || paths.Binds[2].Writable {
-		t.Errorf("the guest may write to %v", paths.Binds)
+	for i, want := range []bool{true, false, false, true, false} { // of 3 the host may make one later
+		if got := paths.Binds[i].Writable; got != want {
+			t.Errorf("the guest may write to %+v: %v", paths.Binds[i], got)
+		}
 	}
 }
 
@@ -151,6 +156,63 @@ func TestIDMappedBind(t *testing.T) {
 	_, err := s.AddContainer(t.Context(), "c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, IDMap: &guestspec.IDMap{UIDs: ids}}})
 	if err == nil || !strings.Contains(err.Error(), "1 and 0") {
 		t.Errorf("a mapping without group ids: %v", err)
+	}
+}
+
+// A bind mount that says nothing else has its source's flags in the guest too: those
+// of the share's own mount do not reach it.
+func TestFlagsOfTheSource(t *testing.T) {
+	s := newOwnShare(t)
+	hardened, plain := t.TempDir(), t.TempDir()
+	mountAt(t, "tmpfs", hardened, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_RDONLY)
+	mountAt(t, "tmpfs", plain, "tmpfs", 0)
+	paths, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{
+		{Index: 0, Source: hardened, KeepsFlags: true}, {Index: 1, Source: hardened}, {Index: 2, Source: plain, KeepsFlags: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]string{{"nosuid", "noexec"}, nil, nil} {
+		if got := paths.Binds[i].Flags; !slices.Equal(got, want) {
+			t.Errorf("bind %d keeps %q, want %q", i, got, want)
+		}
+	}
+}
+
+// Kubernetes maps the owners of a volume without saying anything of the mounts
+// below it. They are not mapped, as with runc: proc, for one, cannot be.
+func TestIDMappedBindWithMountsBelow(t *testing.T) {
+	s := newOwnShare(t)
+	source := sharedTree(t)
+	proc := filepath.Join(source, "proc")
+	if err := os.Mkdir(proc, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mountAt(t, "proc", proc, "proc", 0)
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 5000, Size: 100}}
+	idmap := guestspec.IDMap{UIDs: ids, GIDs: ids}
+	if _, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true, IDMap: &idmap}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]uint32{"": 5000, "/below": 0, "/proc": 0} {
+		var st unix.Stat_t
+		if err := unix.Stat(inShare(s, "c1/mounts/0"+name), &st); err != nil || st.Uid != want || st.Gid != want {
+			t.Errorf("owner of %q: %d:%d, %v; want %d", name, st.Uid, st.Gid, err, want)
+		}
+	}
+	idmap.Recursive = true
+	if _, err := s.AddContainer(t.Context(), "c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true, IDMap: &idmap}}); err == nil {
+		t.Error("the owners of proc are mapped")
+	}
+	if err := errors.Join(unix.Unmount(proc, 0), unix.Mount("tmpfs", proc, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AddContainer(t.Context(), "c3", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true, IDMap: &idmap}}); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(inShare(s, "c3/mounts/0/below"), &st); err != nil || st.Uid != 5000 {
+		t.Errorf("owner of a mount below, mapped too: %d, %v", st.Uid, err)
 	}
 }
 

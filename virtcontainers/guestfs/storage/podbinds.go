@@ -8,12 +8,32 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
 // podBindsName is the share's directory for what is bound for the pod as a
 // whole. No container can have that id.
 const podBindsName = "sandbox-mounts"
+
+// podVolumesName is the share's directory for the volumes that the pod's containers
+// have in common. No container can have that id.
+var podVolumesName = path.Base(api.GuestPodVolumesDir)
+
+// PodVolume returns the path in the guest of a volume with that number.
+func PodVolume(number string) string { return path.Join(api.GuestPodVolumesDir, number) }
+
+// BindPodVolume makes a directory of the host's appear at a path of PodVolume, for as
+// long as the share lives.
+func (s *Share) BindPodVolume(ctx context.Context, source, at string) error {
+	if err := s.checkOpen(); err != nil {
+		return fmt.Errorf("share volume of the pod: %w", err)
+	}
+	if _, err := s.bind(ctx, source, path.Join(podVolumesName, path.Base(at)), guestspec.Bind{Recursive: true}); err != nil {
+		return fmt.Errorf("share volume of the pod: %w", err)
+	}
+	return nil
+}
 
 // BindForPod makes directories and files of the host's appear in the share for
 // as long as it lives, each as /sandbox-mounts/<last part of its path>. A path
@@ -32,7 +52,7 @@ func (s *Share) BindForPod(ctx context.Context, paths []string) error {
 		}
 		names[name] = source
 		bind := guestspec.Bind{ReadOnly: !writable, RecursiveReadOnly: !writable, Recursive: true, Slave: true}
-		if err := s.bind(ctx, source, path.Join(podBindsName, name), bind); err != nil {
+		if _, err := s.bind(ctx, source, path.Join(podBindsName, name), bind); err != nil {
 			return fmt.Errorf("share mount for the pod: %w", err)
 		}
 	}

@@ -37,7 +37,7 @@ func (s *Share) AddContainer(ctx context.Context, id, rootfs string, binds []gue
 	if err := s.checkOpen(); err != nil {
 		return Contents{}, fmt.Errorf("share rootfs: %w", err)
 	}
-	if id == podBindsName {
+	if id == podBindsName || id == podVolumesName {
 		return Contents{}, fmt.Errorf("share rootfs: the id %q is taken: %w", id, errdefs.ErrAlreadyExists)
 	}
 	defer func() {
@@ -49,17 +49,17 @@ func (s *Share) AddContainer(ctx context.Context, id, rootfs string, binds []gue
 	}()
 	var made Contents
 	if rootfs != "" {
-		if err := s.bind(ctx, rootfs, path.Join(id, rootfsName), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
+		if _, err := s.bind(ctx, rootfs, path.Join(id, rootfsName), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
 			return Contents{}, fmt.Errorf("share rootfs: %w", err)
 		}
 		made.Rootfs = path.Join(api.GuestSharedDir, id, rootfsName)
 	}
 	for _, b := range binds {
 		name := path.Join(id, mountsName, cmp.Or(b.Name, strconv.Itoa(b.Index)))
-		if err := s.bind(ctx, b.Source, name, b); err != nil {
+		placed := guestspec.Placed{Bind: b, At: path.Join(api.GuestSharedDir, name)}
+		if placed.Flags, err = s.bind(ctx, b.Source, name, b); err != nil {
 			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
-		placed := guestspec.Placed{Bind: b, At: path.Join(api.GuestSharedDir, name)}
 		if placed.Writable, err = s.space.hasWritableBelow(s.dir(name), b); err != nil {
 			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
@@ -81,8 +81,8 @@ func isRootfs(where string) bool {
 	return name == rootfsName && id != podBindsName+"/" && strings.Count(id, "/") == 1
 }
 
-// bind mounts source at a name in the share.
-func (s *Share) bind(ctx context.Context, source, name string, b guestspec.Bind) error {
+// bind mounts source at a name in the share. It returns what space.bind does.
+func (s *Share) bind(ctx context.Context, source, name string, b guestspec.Bind) ([]string, error) {
 	return s.space.bind(ctx, source, path.Join(pointsDir, name), s.dir(name), b)
 }
 

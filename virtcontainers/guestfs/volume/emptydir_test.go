@@ -167,7 +167,7 @@ func TestKubeletBehindSymlink(t *testing.T) {
 	}
 	want := Volume{Kind: Memory, Key: dir, Options: memoryOptions}
 	n.expect(Options{Share: true, KubeletDir: link}, dir, want)
-	for path, volume := range map[string]bool{dir: true, filepath.Join(link, "pods/uid/volumes/kubernetes.io~empty-dir/cache"): true, n.kubelet: false, "/dev/shm": false} {
+	for path, volume := range map[string]bool{dir: true, filepath.Join(link, "pods/uid/volumes/kubernetes.io~empty-dir/cache"): true, n.kubelet: true, "/dev/shm": false} {
 		if IsVolume(link, path) != volume {
 			t.Errorf("%s is a volume: %v", path, !volume)
 		}
@@ -175,6 +175,50 @@ func TestKubeletBehindSymlink(t *testing.T) {
 	// A path with links works too.
 	want.Key = dir
 	n.expect(shared, strings.Replace(dir, n.kubelet, link, 1), want)
+}
+
+// Containers that mount an emptyDir of the host's files alike, whole and for writing,
+// have one mount of it.
+func TestEmptyDirOfPod(t *testing.T) {
+	n := newNode(t)
+	dir := n.volume("empty-dir", "run")
+	part := mkdir(t, dir+"/part")
+	ids := &guestspec.IDMap{UIDs: []specs.LinuxIDMapping{{HostID: 1, Size: 1}}, GIDs: []specs.LinuxIDMapping{{HostID: 1, Size: 1}}}
+	for what, test := range map[string]struct {
+		bind guestspec.Bind
+		want bool
+	}{
+		"whole":          {guestspec.Bind{Source: dir, Recursive: true}, true},
+		"read-only":      {guestspec.Bind{Source: dir, Recursive: true, ReadOnly: true}, false},
+		"later mounts":   {guestspec.Bind{Source: dir, Recursive: true, Slave: true}, false},
+		"not its mounts": {guestspec.Bind{Source: dir}, false},
+		"host's flags":   {guestspec.Bind{Source: dir, Recursive: true, KeepsFlags: true}, false},
+		"mapped":         {guestspec.Bind{Source: dir, Recursive: true, IDMap: ids}, false},
+		"part":           {guestspec.Bind{Source: part, Recursive: true}, false},
+		"hostPath":       {guestspec.Bind{Source: t.TempDir(), Recursive: true}, false},
+	} {
+		v, err := n.classify(shared, test.bind)
+		if err != nil || v.Kind != Shared || v.OfPod != test.want || v.OfPod && v.Key != dir {
+			t.Errorf("%s: %+v, %v; want one of the pod: %v", what, v, err, test.want)
+		}
+	}
+}
+
+// At /dev/shm a user's volume is not taken for the engine's own shared memory.
+func TestIsVolume(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	for name, tmpfs := range map[string]bool{"engine/shm": true, "fast": true, "disk/shm": false} {
+		if at := mkdir(t, filepath.Join(dir, name)); tmpfs {
+			mountAt(t, "shm", at, "tmpfs", 0, "")
+		}
+	}
+	mkdir(t, filepath.Join(dir, "fast/shm"))
+	for name, want := range map[string]bool{"engine/shm": false, "engine/shm/": false, "fast": true, "fast/shm": true, "disk/shm": true, "none/shm": true} {
+		if got := IsVolume(n.kubelet, dir+"/"+name); got != want {
+			t.Errorf("%s is a volume: %v, want %v", name, got, want)
+		}
+	}
 }
 
 // In a pod with user namespaces the guest does not map ids: owners are given as

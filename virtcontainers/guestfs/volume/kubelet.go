@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 )
 
@@ -65,13 +67,23 @@ func isMessage(kubeletDir, path string) bool {
 	return kubeletDir != "" && ok && len(words) == 4 && words[1] == "containers"
 }
 
-// IsVolume reports whether a path is that of one of the kubelet's volumes, or
-// of a part of one. It distinguishes an emptyDir from the engine's own mount at
-// the same place (/dev/shm).
+// IsVolume reports whether the source of a bind mount at /dev/shm is a user's
+// volume, and not the engine's own shared memory. The latter is a tmpfs on a
+// directory "shm" in the engine's state (containerd, CRI-O, Docker, Podman,
+// nerdctl, iSulad). What cannot be inspected counts as a volume, so that the
+// error is reported.
 func IsVolume(kubeletDir, path string) bool {
 	c := newClassifier(Options{KubeletDir: kubeletDir}, direct.Default)
 	src, err := c.look(path)
-	return err == nil && src.located
+	return err != nil || src.located || !isEngineShm(src.path)
+}
+
+func isEngineShm(path string) bool {
+	if filepath.Base(path) != "shm" {
+		return false
+	}
+	medium, err := mediumOf(path)
+	return err == nil && medium.magic == unix.TMPFS_MAGIC
 }
 
 // within returns path relative to dir, "" for dir itself; false if it is not
