@@ -8,9 +8,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// shmDestination is the mount that a pod's containers share from the guest's
+// ShmDestination is the mount that a pod's containers share from the guest's
 // own memory instead of the host's.
-const shmDestination = "/dev/shm"
+const ShmDestination = "/dev/shm"
 
 // socketType is the type of a mount that makes a UNIX socket of the host
 // available. The OCI specification has none; the name is that of nerdbox,
@@ -168,7 +168,7 @@ func isReadOnly(options []string) (readOnly, recursive bool) {
 	return all == "rro" || all == "" && readOnly, all == "rro"
 }
 
-func isShm(m specs.Mount) bool { return path.Clean("/"+m.Destination) == shmDestination }
+func isShm(m specs.Mount) bool { return path.Clean("/"+m.Destination) == ShmDestination }
 
 func isKernelPath(source string) bool {
 	for _, dir := range []string{"/proc", "/sys", "/dev"} {
