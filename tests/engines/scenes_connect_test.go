@@ -38,7 +38,7 @@ func playConnect(ctx context.Context, s *stage) {
 	s.note("routes", s.routes(ctx, name))
 	s.expect("disconnect", s.run(ctx, "network", "disconnect", second, name).code, "0")
 	s.expect("disconnected", s.addressed(ctx, name, atFirst), atFirst)
-	s.expect("reach in vain", s.script(ctx, reach, "--network", second).code, "9")
+	s.expect("out of reach", s.script(ctx, reach, "--network", second).code, "9")
 	s.expect("connect again", s.run(ctx, "network", "connect", "--ip", "10.99.9.20", second, name).code, "0")
 	s.expect("connected again", s.addressed(ctx, name, both), both)
 	s.expect("disconnect the first", s.run(ctx, "network", "disconnect", first, name).code, "0")
