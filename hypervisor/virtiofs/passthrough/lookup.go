@@ -85,6 +85,9 @@ func (fs *FS) inspect(t *Thread, dir *node, dfd int, name string) (fd int, errno
 	if errno := statName(dfd, name, &t.stx); errno != 0 {
 		return -1, errno
 	}
+	if isOwnProcess(dfd, name, &t.stx) {
+		return -1, unix.ENOENT
+	}
 	if t.stx.Mnt_id == dir.tree.mount || dir.tree.lends() {
 		return -1, 0
 	}

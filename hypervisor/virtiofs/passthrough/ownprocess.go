@@ -1,0 +1,25 @@
+package passthrough
+
+import (
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// isOwnProcess reports whether a name is that of this process, or of one of its
+// threads, in a proc file system, as below a volume that is the host's root
+// directory. There a thread may read and write the memory of its own process, which
+// the kernel permits whatever the thread's rights are (kernel/ptrace.c,
+// __ptrace_may_access): so a guest does not see it. stx is the file's.
+func isOwnProcess(dfd int, name string, stx *unix.Statx_t) bool {
+	if stx.Mode&unix.S_IFMT != unix.S_IFDIR || stx.Dev_major != 0 {
+		return false // most files with such a name
+	}
+	id, err := strconv.Atoi(name)
+	if err != nil || id <= 0 || unix.Tgkill(os.Getpid(), id, 0) != nil {
+		return false
+	}
+	var fs unix.Statfs_t
+	return unix.Fstatfs(dfd, &fs) == nil && fs.Type == unix.PROC_SUPER_MAGIC
+}
