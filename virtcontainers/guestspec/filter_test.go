@@ -233,3 +233,15 @@ func FuzzFilter(f *testing.F) {
 		}
 	})
 }
+
+// Only what is below the kernel's directories is the guest's own.
+func TestKernelPaths(t *testing.T) {
+	for source, want := range map[string]bool{
+		"/proc": true, "/proc/": true, "//sys/fs": true, "/dev/./shm": true, "/etc/../proc/1": true,
+		"/dev/../etc": false, "/proc/..": false, "/process": false, "/": false,
+	} {
+		if got := isKernelPath(source); got != want {
+			t.Errorf("%s: %t, want %t", source, got, want)
+		}
+	}
+}

@@ -171,6 +171,7 @@ func isReadOnly(options []string) (readOnly, recursive bool) {
 func isShm(m specs.Mount) bool { return path.Clean("/"+m.Destination) == ShmDestination }
 
 func isKernelPath(source string) bool {
+	source = path.Clean(source)
 	for _, dir := range []string{"/proc", "/sys", "/dev"} {
 		if source == dir || strings.HasPrefix(source, dir+"/") {
 			return true

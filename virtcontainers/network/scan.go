@@ -104,6 +104,9 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}
+	if err := v.noteRules(ns); err != nil {
+		return nil, err
+	}
 	for _, l := range links {
 		if !own[l.Attrs().Name] {
 			v.add(l, addrs, keep)
