@@ -128,6 +128,11 @@ func TestGatewayThatIsNotCovered(t *testing.T) {
 	bridge := newBridge(t, d, 0)
 	ns := newNetns(t, d)
 	l := bridge.join(t, ns, "eth0")
+	ns.do(t, `
+		ip addr add 10.81.0.2/24 dev eth0
+		ip route add 10.82.0.0/16 via 10.81.0.1 dev eth0
+		ip addr del 10.81.0.2/24 dev eth0
+		ip route | grep -q '^10.82.0.0/16 via 10.81.0.1'`)
 	ns.do(t, "ip route del $(ip route show dev eth0 scope link | cut -d' ' -f1) dev eth0")
 	newPod(ctx, t, d, ns)
 	netns("").checks(t, targets(1500, l.addrs()...)...)

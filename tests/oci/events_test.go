@@ -29,7 +29,7 @@ func playEvents(t *testing.T, program string) (rows []string) {
 		s.Linux.Resources.Memory = &specs.LinuxMemory{Limit: &memory}
 		s.Linux.Resources.Pids = &specs.LinuxPids{Limit: &pids}
 	}
-	bundle := r.bundle("echo ready; sleep 1000; exit", limits)
+	bundle := r.bundle("sleep 1000 & echo ready; wait; exit", limits) // two processes before it is ready
 	out, pidFile := create(t), filepath.Join(t.TempDir(), "pid")
 	null := open(t, os.DevNull)
 	if code := r.command([3]*os.File{null, out, out}, "create", "--bundle", bundle, "--pid-file", pidFile, "e1"); code != 0 {
