@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
@@ -299,4 +300,23 @@ func TestNetworkMadeBeforeStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A guest that does not take the network in time fails the start.
+func TestNetworkThatIsNotTaken(t *testing.T) {
+	host, net := newHost(t), newNetwork()
+	p, err := bootOn(t, host, net.platform(host.Platform()), func(o *virtcontainers.Options) { o.Config.Runtime.CreateContainerTimeout = 2 * time.Second })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.create(sandboxID)
+	net.setMTU(9000)
+	host.Agent.Hook("SetNetwork", func(ctx context.Context, _ proto.Message) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	err = initOf(t, c).Start(t.Context(), func(virtcontainers.ProcessInfo) { t.Error("it was started") })
+	wantError(t, "start", err, isError, "give the guest the network of its namespace")
+	host.Agent.Hook("SetNetwork", nil)
+	p.start(initOf(t, c)) // it may be started again
 }

@@ -172,7 +172,7 @@ func (p *Process) start(ctx context.Context) error {
 }
 
 // awaitNetwork gives the guest the network that the engine has made since the
-// container was created: Docker makes it then since version 28 (its daemon/start.go).
+// container was created: Docker makes it then since version 28 (its daemon, initializeCreatedTask).
 // Containers that join a pod find its network made.
 func (c *Container) awaitNetwork(ctx context.Context) error {
 	if c.ID != c.sandbox.ID {

@@ -34,8 +34,8 @@ var watched = []int{
 }
 
 // Watch calls changed when what the guest should be told differs from the last
-// Plug, or a link has lost its redirect, and again, after a while, if changed fails. A burst of changes is one
-// call; this package's own changes cause none. It returns nil when ctx ends,
+// Plug, or a link has lost its redirect, and again, after a while, if changed
+// fails. A burst of changes is one call; this package's own changes cause none. It returns nil when ctx ends,
 // and an error when the namespace cannot be watched, or was closed.
 func (n *Network) Watch(ctx context.Context, changed func() error) error {
 	file, err := n.subscribe(ctx)
@@ -72,7 +72,8 @@ func (n *Network) watch(ctx context.Context, news news, changed func() error) er
 }
 
 // differs reports whether the namespace has changed since the last look, or a
-// link has no redirect, which Plug then restores. A failed look counts as a change: the Plug that follows reports the error.
+// link has no redirect, which Plug then restores. A failed look counts as a change:
+// the Plug that follows reports the error.
 func (n *Network) differs(ctx context.Context) (bool, error) {
 	if err := n.take(ctx); err != nil {
 		return false, err

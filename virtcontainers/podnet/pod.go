@@ -282,7 +282,7 @@ func (p *Pod) Refresh(ctx context.Context, since time.Time) error {
 	if p.links == nil {
 		return nil
 	}
-	leave, err := p.opts.Pass(ctx, "a change of its network")
+	ctx, leave, err := p.pass(ctx)
 	if err != nil {
 		return err
 	}
@@ -294,6 +294,20 @@ func (p *Pod) Refresh(ctx context.Context, since time.Time) error {
 		return r.err
 	}
 	return p.tell(ctx, true)
+}
+
+// pass waits until the machine runs, and bounds what follows: a guest may answer other
+// calls and not this one. leave must be called.
+func (p *Pod) pass(ctx context.Context) (bounded context.Context, leave func(), err error) {
+	done, err := p.opts.Pass(ctx, "a change of its network")
+	if err != nil {
+		return nil, nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
+	return bounded, func() {
+		cancel()
+		done()
+	}, nil
 }
 
 // refusal is why the watch could not join a link.
@@ -343,13 +357,11 @@ func (p *Pod) Watch(ctx context.Context, resolvConfs func() []string) {
 }
 
 func (p *Pod) follow(ctx context.Context, resolvConfs func() []string) error {
-	leave, err := p.opts.Pass(ctx, "a change of its network")
+	ctx, leave, err := p.pass(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
-	defer cancel()
 	err = p.links.Plug(ctx, p.vm)
 	if errdefs.IsInvalidArgument(err) {
 		p.refusal.Store(&refusal{err, time.Now()})

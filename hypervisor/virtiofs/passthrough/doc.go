@@ -20,6 +20,9 @@
 // unmount a mount inside a volume, which is held only while it is used
 // (lent.go).
 //
+// Below a proc file system of the host a guest does not find the process that serves
+// it (ownprocess.go).
+//
 // What the guest knows can be saved, and loaded into another FS (state.go).
 //
 // FS is used by threads that contain.Enter has confined, each with a Thread.
