@@ -174,7 +174,9 @@ func (c *Container) Delete(ctx context.Context) (_ Exit, err error) {
 	<-c.init.reported // the engine hears of the exit first
 	c.init.flush(ctx)
 	c.settleExecs(ctx, anyExec)
-	errs := []error{c.unpublish(ctx), c.init.deleteInGuest(ctx), c.files.Release(ctx)}
+	errs := []error{c.unpublish(ctx)}
+	c.settleFiles(ctx)
+	errs = append(errs, c.init.deleteInGuest(ctx), c.files.Release(ctx))
 	for _, p := range c.processes() {
 		p.io.Close()
 	}

@@ -87,6 +87,25 @@ func (p *Process) setDeleted() (Exit, error) {
 	return p.exit, nil
 }
 
+// settleFiles waits until the host has answered what the processes, which have ended,
+// asked about their files: a file that is read ahead may be on a slow disk. The guest
+// must not unmount a file system before, and keeps them if that takes too long.
+func (c *Container) settleFiles(ctx context.Context) {
+	client, err := c.sandbox.agent()
+	ctx = context.WithoutCancel(ctx)
+	if err != nil || c.files.AwaitIdle(ctx) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.sandbox.killTimeout())
+	defer cancel()
+	if err := client.KeepMounts(ctx, c.ID); err != nil {
+		log.G(ctx).WithError(err).Warn("the guest unmounts file systems of a container while the host has not answered all its requests of them")
+		return
+	}
+	log.G(ctx).WithField("container", c.ID).Warn("the container's file systems stay mounted in the guest until it ends: " +
+		"a file system of the host does not answer, or another container has a file of theirs open")
+}
+
 // deletePause is the time between two tries to delete a process that was killed.
 const deletePause = 50 * time.Millisecond
 

@@ -3443,6 +3443,86 @@ func (x *OOM) GetContainerId() string {
 	return ""
 }
 
+type KeepMountsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepMountsRequest) Reset() {
+	*x = KeepMountsRequest{}
+	mi := &file_guest_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepMountsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepMountsRequest) ProtoMessage() {}
+
+func (x *KeepMountsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepMountsRequest.ProtoReflect.Descriptor instead.
+func (*KeepMountsRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *KeepMountsRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+type KeepMountsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepMountsResponse) Reset() {
+	*x = KeepMountsResponse{}
+	mi := &file_guest_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepMountsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepMountsResponse) ProtoMessage() {}
+
+func (x *KeepMountsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepMountsResponse.ProtoReflect.Descriptor instead.
+func (*KeepMountsResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{55}
+}
+
 type PowerOffRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3451,7 +3531,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3463,7 +3543,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3476,7 +3556,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 type PowerOffResponse struct {
@@ -3487,7 +3567,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3579,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3592,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -3527,7 +3607,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3619,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3632,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -3590,7 +3670,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3682,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3695,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -3650,7 +3730,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3742,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3755,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -3711,7 +3791,7 @@ type ContainerSocket struct {
 
 func (x *ContainerSocket) Reset() {
 	*x = ContainerSocket{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3723,7 +3803,7 @@ func (x *ContainerSocket) String() string {
 func (*ContainerSocket) ProtoMessage() {}
 
 func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3736,7 +3816,7 @@ func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
 func (*ContainerSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ContainerSocket) GetContainerId() string {
@@ -3764,7 +3844,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +3856,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +3869,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -3815,7 +3895,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3827,7 +3907,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3840,7 +3920,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -3914,7 +3994,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3926,7 +4006,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3939,7 +4019,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -3963,7 +4043,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4055,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4068,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -4051,7 +4131,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4143,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4156,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -4125,7 +4205,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4137,7 +4217,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4150,7 +4230,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{65}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -4173,7 +4253,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4185,7 +4265,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4198,7 +4278,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{66}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -4227,7 +4307,7 @@ type DebugOpen struct {
 
 func (x *DebugOpen) Reset() {
 	*x = DebugOpen{}
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4239,7 +4319,7 @@ func (x *DebugOpen) String() string {
 func (*DebugOpen) ProtoMessage() {}
 
 func (x *DebugOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4252,7 +4332,7 @@ func (x *DebugOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpen.ProtoReflect.Descriptor instead.
 func (*DebugOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{67}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DebugOpen) GetArgs() []string {
@@ -4300,7 +4380,7 @@ type DebugOpened struct {
 
 func (x *DebugOpened) Reset() {
 	*x = DebugOpened{}
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4312,7 +4392,7 @@ func (x *DebugOpened) String() string {
 func (*DebugOpened) ProtoMessage() {}
 
 func (x *DebugOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4325,7 +4405,7 @@ func (x *DebugOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpened.ProtoReflect.Descriptor instead.
 func (*DebugOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{68}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DebugOpened) GetError() string {
@@ -4351,7 +4431,7 @@ type DebugInput struct {
 
 func (x *DebugInput) Reset() {
 	*x = DebugInput{}
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4443,7 @@ func (x *DebugInput) String() string {
 func (*DebugInput) ProtoMessage() {}
 
 func (x *DebugInput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4456,7 @@ func (x *DebugInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugInput.ProtoReflect.Descriptor instead.
 func (*DebugInput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{69}
+	return file_guest_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DebugInput) GetData() []byte {
@@ -4421,7 +4501,7 @@ type DebugOutput struct {
 
 func (x *DebugOutput) Reset() {
 	*x = DebugOutput{}
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4433,7 +4513,7 @@ func (x *DebugOutput) String() string {
 func (*DebugOutput) ProtoMessage() {}
 
 func (x *DebugOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4446,7 +4526,7 @@ func (x *DebugOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOutput.ProtoReflect.Descriptor instead.
 func (*DebugOutput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{70}
+	return file_guest_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DebugOutput) GetData() []byte {
@@ -4694,7 +4774,10 @@ const file_guest_proto_rawDesc = "" +
 	"\fstdout_bytes\x18\x06 \x01(\x04R\vstdoutBytes\x12!\n" +
 	"\fstderr_bytes\x18\a \x01(\x04R\vstderrBytes\"(\n" +
 	"\x03OOM\x12!\n" +
-	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"\x11\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"6\n" +
+	"\x11KeepMountsRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"\x14\n" +
+	"\x12KeepMountsResponse\"\x11\n" +
 	"\x0fPowerOffRequest\"\x12\n" +
 	"\x10PowerOffResponse\"z\n" +
 	"\n" +
@@ -4762,7 +4845,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\xd3\f\n" +
+	"\rSTREAM_STDERR\x10\x032\xac\r\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
 	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12W\n" +
@@ -4783,7 +4866,9 @@ const file_guest_proto_rawDesc = "" +
 	"\n" +
 	"GrowVolume\x12#.katabox.agent.v1.GrowVolumeRequest\x1a$.katabox.agent.v1.GrowVolumeResponse\x12Z\n" +
 	"\vGetIPTables\x12$.katabox.agent.v1.GetIPTablesRequest\x1a%.katabox.agent.v1.GetIPTablesResponse\x12Z\n" +
-	"\vSetIPTables\x12$.katabox.agent.v1.SetIPTablesRequest\x1a%.katabox.agent.v1.SetIPTablesResponse\x12Q\n" +
+	"\vSetIPTables\x12$.katabox.agent.v1.SetIPTablesRequest\x1a%.katabox.agent.v1.SetIPTablesResponse\x12W\n" +
+	"\n" +
+	"KeepMounts\x12#.katabox.agent.v1.KeepMountsRequest\x1a$.katabox.agent.v1.KeepMountsResponse\x12Q\n" +
 	"\bPowerOff\x12!.katabox.agent.v1.PowerOffRequest\x1a\".katabox.agent.v1.PowerOffResponseB*Z(github.com/katabox/katabox/agent/api;apib\x06proto3"
 
 var (
@@ -4799,7 +4884,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -4856,31 +4941,33 @@ var file_guest_proto_goTypes = []any{
 	(*Event)(nil),                 // 52: katabox.agent.v1.Event
 	(*Exit)(nil),                  // 53: katabox.agent.v1.Exit
 	(*OOM)(nil),                   // 54: katabox.agent.v1.OOM
-	(*PowerOffRequest)(nil),       // 55: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 56: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 57: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 58: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 59: katabox.agent.v1.ForwardOpen
-	(*ContainerSocket)(nil),       // 60: katabox.agent.v1.ContainerSocket
-	(*ForwardOpened)(nil),         // 61: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 62: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 63: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 64: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 65: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 66: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 67: katabox.agent.v1.FailedStorage
-	(*DebugOpen)(nil),             // 68: katabox.agent.v1.DebugOpen
-	(*DebugOpened)(nil),           // 69: katabox.agent.v1.DebugOpened
-	(*DebugInput)(nil),            // 70: katabox.agent.v1.DebugInput
-	(*DebugOutput)(nil),           // 71: katabox.agent.v1.DebugOutput
-	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
+	(*KeepMountsRequest)(nil),     // 55: katabox.agent.v1.KeepMountsRequest
+	(*KeepMountsResponse)(nil),    // 56: katabox.agent.v1.KeepMountsResponse
+	(*PowerOffRequest)(nil),       // 57: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 58: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 59: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 60: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 61: katabox.agent.v1.ForwardOpen
+	(*ContainerSocket)(nil),       // 62: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),         // 63: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),           // 64: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 65: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 66: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 67: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 68: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),         // 69: katabox.agent.v1.FailedStorage
+	(*DebugOpen)(nil),             // 70: katabox.agent.v1.DebugOpen
+	(*DebugOpened)(nil),           // 71: katabox.agent.v1.DebugOpened
+	(*DebugInput)(nil),            // 72: katabox.agent.v1.DebugInput
+	(*DebugOutput)(nil),           // 73: katabox.agent.v1.DebugOutput
+	(*timestamppb.Timestamp)(nil), // 74: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
 	37, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	72, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
-	72, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
+	74, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	74, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
 	8,  // 3: katabox.agent.v1.ParkRequest.inputs:type_name -> katabox.agent.v1.ParkedInput
-	72, // 4: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
+	74, // 4: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
 	11, // 5: katabox.agent.v1.RejoinRequest.containers:type_name -> katabox.agent.v1.RenamedContainer
 	37, // 6: katabox.agent.v1.PrepareRequest.storages:type_name -> katabox.agent.v1.Storage
 	17, // 7: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
@@ -4895,17 +4982,17 @@ var file_guest_proto_depIdxs = []int32{
 	46, // 16: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
 	48, // 17: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
 	47, // 18: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	72, // 19: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	74, // 19: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
 	37, // 20: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
 	49, // 21: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
 	53, // 22: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
 	54, // 23: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	72, // 24: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	74, // 24: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 25: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	60, // 26: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	60, // 27: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	64, // 28: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	65, // 29: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	62, // 26: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	62, // 27: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	66, // 28: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	67, // 29: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
 	1,  // 30: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
 	3,  // 31: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
 	28, // 32: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
@@ -4924,28 +5011,30 @@ var file_guest_proto_depIdxs = []int32{
 	22, // 45: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
 	24, // 46: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
 	26, // 47: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
-	55, // 48: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 49: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 50: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	34, // 51: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	36, // 52: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	40, // 53: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	42, // 54: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	45, // 55: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	6,  // 56: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
-	9,  // 57: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
-	12, // 58: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
-	14, // 59: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
-	52, // 60: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	16, // 61: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	19, // 62: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	21, // 63: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
-	23, // 64: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
-	25, // 65: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
-	27, // 66: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
-	56, // 67: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	49, // [49:68] is the sub-list for method output_type
-	30, // [30:49] is the sub-list for method input_type
+	55, // 48: katabox.agent.v1.Guest.KeepMounts:input_type -> katabox.agent.v1.KeepMountsRequest
+	57, // 49: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 50: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 51: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	34, // 52: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	36, // 53: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	40, // 54: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	42, // 55: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	45, // 56: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	6,  // 57: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
+	9,  // 58: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
+	12, // 59: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
+	14, // 60: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
+	52, // 61: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	16, // 62: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	19, // 63: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	21, // 64: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	23, // 65: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	25, // 66: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
+	27, // 67: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
+	56, // 68: katabox.agent.v1.Guest.KeepMounts:output_type -> katabox.agent.v1.KeepMountsResponse
+	58, // 69: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	50, // [50:70] is the sub-list for method output_type
+	30, // [30:50] is the sub-list for method input_type
 	30, // [30:30] is the sub-list for extension type_name
 	30, // [30:30] is the sub-list for extension extendee
 	0,  // [0:30] is the sub-list for field type_name
@@ -4966,12 +5055,12 @@ func file_guest_proto_init() {
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[61].OneofWrappers = []any{
+	file_guest_proto_msgTypes[63].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[63].OneofWrappers = []any{
+	file_guest_proto_msgTypes[65].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -4981,7 +5070,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   71,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

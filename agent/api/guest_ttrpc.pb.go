@@ -26,6 +26,7 @@ type GuestService interface {
 	GrowVolume(context.Context, *GrowVolumeRequest) (*GrowVolumeResponse, error)
 	GetIPTables(context.Context, *GetIPTablesRequest) (*GetIPTablesResponse, error)
 	SetIPTables(context.Context, *SetIPTablesRequest) (*SetIPTablesResponse, error)
+	KeepMounts(context.Context, *KeepMountsRequest) (*KeepMountsResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -164,6 +165,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.SetIPTables(ctx, &req)
 			},
+			"KeepMounts": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req KeepMountsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.KeepMounts(ctx, &req)
+			},
 			"PowerOff": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req PowerOffRequest
 				if err := unmarshal(&req); err != nil {
@@ -207,6 +215,7 @@ type GuestClient interface {
 	GrowVolume(context.Context, *GrowVolumeRequest) (*GrowVolumeResponse, error)
 	GetIPTables(context.Context, *GetIPTablesRequest) (*GetIPTablesResponse, error)
 	SetIPTables(context.Context, *SetIPTablesRequest) (*SetIPTablesResponse, error)
+	KeepMounts(context.Context, *KeepMountsRequest) (*KeepMountsResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -380,6 +389,14 @@ func (c *guestClient) GetIPTables(ctx context.Context, req *GetIPTablesRequest) 
 func (c *guestClient) SetIPTables(ctx context.Context, req *SetIPTablesRequest) (*SetIPTablesResponse, error) {
 	var resp SetIPTablesResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetIPTables", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) KeepMounts(ctx context.Context, req *KeepMountsRequest) (*KeepMountsResponse, error) {
+	var resp KeepMountsResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "KeepMounts", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

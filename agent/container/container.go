@@ -126,6 +126,10 @@ func networkStats() ([]*stats.NetworkStat, error) {
 	return list, nil
 }
 
+// KeepMounts has the container's mounts outlive it: the host has not answered all
+// requests about their files.
+func (c *Container) KeepMounts() { c.init.mounts.keep() }
+
 // Destroy removes the container: what still runs in it is killed, its cgroup
 // and state are removed, the hooks for it are run. The init process must have been waited for.
 func (c *Container) Destroy() error {
@@ -133,7 +137,7 @@ func (c *Container) Destroy() error {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)
 	}
 	_ = c.waiting.Close()
-	_ = c.init.fd.Close()
+	c.init.close()
 	c.hooks.poststop()
 	return nil
 }

@@ -12,8 +12,9 @@ import (
 // initProcess is a container's init, for execs to join. It stays the same when the
 // init has ended and its PID is another process's.
 type initProcess struct {
-	pid int
-	fd  *os.File // a pidfd
+	pid    int
+	fd     *os.File // a pidfd
+	mounts *mountNamespace
 }
 
 // openInit must be called before the init is waited for.
@@ -22,7 +23,17 @@ func openInit(pid int) (initProcess, error) {
 	if err != nil {
 		return initProcess{}, fmt.Errorf("open init: %w", err)
 	}
-	return initProcess{pid, os.NewFile(uintptr(fd), "init")}, nil
+	init := initProcess{pid: pid, fd: os.NewFile(uintptr(fd), "init")}
+	if init.mounts, err = openMounts(pid); err != nil {
+		return initProcess{}, errors.Join(err, init.fd.Close())
+	}
+	return init, nil
+}
+
+// close gives up what the agent holds of the init, which has ended.
+func (i initProcess) close() {
+	i.mounts.close()
+	_ = i.fd.Close()
 }
 
 // openRoot opens the root directory of the init's mount namespace, which is that of

@@ -55,7 +55,7 @@ func startRooted(t *testing.T, isChrooted bool) initProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = init.fd.Close() })
+	t.Cleanup(init.close)
 	return init
 }
 
@@ -114,7 +114,7 @@ func TestOpenRootOfNone(t *testing.T) {
 	if err := errors.Join(err, cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
-	defer init.fd.Close()
+	defer init.close()
 	if _, err := init.openRoot(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("ended: %v", err)
 	}

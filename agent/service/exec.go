@@ -165,6 +165,20 @@ func (p *Pod) deleteExec(t *task, exec *process) (*taskapi.DeleteResponse, error
 	return exec.deleted(), nil
 }
 
+// keepMounts has a container's mounts outlive it.
+func (p *Pod) keepMounts(id string) error {
+	t, _, err := p.process(id, "")
+	if err != nil {
+		return err
+	}
+	ctr, err := t.container()
+	if err != nil {
+		return err
+	}
+	ctr.KeepMounts()
+	return nil
+}
+
 // destroy removes everything of a container whose init has ended. If its
 // storages cannot be released, the rest is gone and destroy may be called
 // again.

@@ -135,6 +135,8 @@ func (c *fakeContainer) Pause() error         { c.note("pause"); return nil }
 func (c *fakeContainer) Resume() error        { c.note("resume"); return nil }
 func (c *fakeContainer) Pids() ([]int, error) { return []int{os.Getpid(), 1}, nil }
 
+func (c *fakeContainer) KeepMounts() { c.note("keep mounts") }
+
 func (c *fakeContainer) Destroy() error {
 	c.note("destroy")
 	c.mu.Lock()

@@ -129,6 +129,14 @@ func (s guestService) Events(ctx context.Context, _ *api.EventsRequest, out api.
 	return s.pod.events.stream(ctx, out.Send)
 }
 
+// KeepMounts implements the Guest service.
+func (s guestService) KeepMounts(_ context.Context, req *api.KeepMountsRequest) (*api.KeepMountsResponse, error) {
+	if err := s.pod.keepMounts(req.GetContainerId()); err != nil {
+		return nil, statusOf(err)
+	}
+	return &api.KeepMountsResponse{}, nil
+}
+
 // PowerOff implements the Guest service.
 func (s guestService) PowerOff(ctx context.Context, _ *api.PowerOffRequest) (*api.PowerOffResponse, error) {
 	log.G(ctx).Info("powering off")

@@ -30,6 +30,7 @@ type Container interface {
 	Update(res *specs.LinuxResources) error
 	OOMHints() (<-chan struct{}, error)
 	OOMKills() (uint64, error)
+	KeepMounts()
 	Destroy() error
 }
 

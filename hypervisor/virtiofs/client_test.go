@@ -97,12 +97,17 @@ const clientBuffer = 2 << 20
 // newClient begins a session on a directory.
 func newClient(t testing.TB, dir string) *client {
 	t.Helper()
-	c := newRawClient(t, dir)
+	return newRawClient(t, dir).begin()
+}
+
+// begin begins the session.
+func (c *client) begin() *client {
+	c.t.Helper()
 	var in fuse.InitIn
 	in.Major, in.Minor, in.Flags = 7, 38, ^uint32(0)
 	out := ask[fuse.InitOut](c, wire.Init, 0, &in)
 	if out.Major != 7 || out.MaxWrite != 1<<20 {
-		t.Fatalf("init: %+v", out)
+		c.t.Fatalf("init: %+v", out)
 	}
 	return c
 }
@@ -110,6 +115,10 @@ func newClient(t testing.TB, dir string) *client {
 func newRawClient(t testing.TB, dir string) *client {
 	t.Helper()
 	_, f := serveDir(t, dir, passthrough.Auto)
+	return rawClientOf(t, f)
+}
+
+func rawClientOf(t testing.TB, f *vhosttest.FrontEnd) *client {
 	f.Handshake()
 	c := &client{t: t, q: f.NewQueue(requestQueue, 128)}
 	c.out, c.outAddr = f.Mem.Alloc(clientBuffer)

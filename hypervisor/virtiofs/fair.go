@@ -2,6 +2,7 @@ package virtiofs
 
 import (
 	"hash/maphash"
+	"slices"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -63,6 +64,13 @@ func (p *pool) leave(j *job) *job {
 		delete(p.busy, j.group)
 	}
 	return nil
+}
+
+// serves reports whether a request to one of the mounts is not answered yet.
+func (p *pool) serves(trees []uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(trees, func(tree uint32) bool { return p.busy[uint64(tree)] > 0 })
 }
 
 // reserve reserves room to take one more request; it returns false if there is

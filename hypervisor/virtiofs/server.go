@@ -139,6 +139,12 @@ func (s *Server) StateErr() error { return s.dev.state.last() }
 // Drop releases what is mounted at and below a path of the share.
 func (s *Server) Drop(path string) { s.fs.Drop(path) }
 
+// Idle reports whether the guest has nothing open in the mounts at and below a path of
+// the share, and each of its requests there is answered.
+func (s *Server) Idle(path string) bool {
+	return !s.fs.HasOpen(path) && !s.pool.serves(s.fs.Trees(path))
+}
+
 // Close stops serving. When it returns, every write whose success was reported
 // to the guest is in the host's file system. It waits up to 10 s each for the
 // connection and for requests being served; what hangs for longer is left behind,

@@ -72,6 +72,7 @@ func remove(t *testing.T, c *engine.Container) {
 	if t.Failed() {
 		log, _ := os.ReadFile(c.LogPath())
 		t.Logf("%.12s: calls %v\nshim's log: %s", c.ID, c.Calls(), log)
+		logSharedPod(t, c)
 	}
 	if err := c.Remove(ctx, true); err != nil {
 		t.Error(err)
@@ -80,6 +81,16 @@ func remove(t *testing.T, c *engine.Container) {
 		t.Error(err)
 		force(c)
 	}
+}
+
+// logSharedPod logs what became of the pod that tests share, when one that is not
+// its own container failed: the cause may lie with an earlier test.
+func logSharedPod(t *testing.T, failed *engine.Container) {
+	if bed.pod == nil || bed.pod == failed {
+		return
+	}
+	log, _ := os.ReadFile(bed.pod.LogPath())
+	t.Logf("the shared pod %.12s: calls %v\nits shim's log: %s", bed.pod.ID, bed.pod.Calls(), log)
 }
 
 // start creates a container and starts it; neither may fail.

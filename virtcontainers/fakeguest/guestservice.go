@@ -203,6 +203,11 @@ func (a *Agent) volume(target string) (*api.VolumeStatsResponse, error) {
 	return stats, nil
 }
 
+// KeepMounts implements the Guest service: no container has mounts.
+func (s guestService) KeepMounts(ctx context.Context, req *api.KeepMountsRequest) (*api.KeepMountsResponse, error) {
+	return &api.KeepMountsResponse{}, errgrpc.ToGRPC(s.agent.enter(ctx, "KeepMounts", req))
+}
+
 // PowerOff implements the Guest service.
 func (s guestService) PowerOff(ctx context.Context, req *api.PowerOffRequest) (*api.PowerOffResponse, error) {
 	return &api.PowerOffResponse{}, errgrpc.ToGRPC(s.agent.enter(ctx, "PowerOff", req))

@@ -199,6 +199,15 @@ func (c *Client) GrowVolume(ctx context.Context, target string, diskBytes uint64
 	return nil
 }
 
+// KeepMounts has a container's mounts stay in the guest until it ends.
+func (c *Client) KeepMounts(ctx context.Context, id string) error {
+	_, err := c.guest().KeepMounts(ctx, &api.KeepMountsRequest{ContainerId: id})
+	if err != nil {
+		return fmt.Errorf("keep mounts of container %s: %w", id, Err(err))
+	}
+	return nil
+}
+
 // PowerOff has the guest flush its disks and end. The answer is lost with the
 // machine, unless it is an error.
 func (c *Client) PowerOff(ctx context.Context) error {

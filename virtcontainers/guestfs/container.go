@@ -119,6 +119,12 @@ func (c *Container) Spec() (*Spec, error) {
 // releaseWait bounds a Release.
 const releaseWait = 10 * time.Second
 
+// AwaitIdle waits, not for long, until the host has answered what the guest asked
+// about the container's files, whose processes have ended. It reports whether it has.
+func (c *Container) AwaitIdle(ctx context.Context) bool {
+	return c.pod.share == nil || c.pod.share.AwaitIdle(ctx, c.ShareID)
+}
+
 // Release undoes everything, the last step first, whether or not ctx has ended,
 // and goes on after an error. The guest must no longer use the files. A second
 // call does nothing.

@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -130,6 +131,14 @@ func (hs *handles) closeIf(which func(*handle) bool) (fds []int) {
 		}
 	}
 	return fds
+}
+
+// has reports whether there is such a handle. One that was closed counts until the
+// guest releases it.
+func (hs *handles) has(which func(*handle) bool) bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return slices.ContainsFunc(hs.all, func(h *handle) bool { return h != nil && which(h) })
 }
 
 // clear empties the table and returns what was in it.

@@ -126,7 +126,7 @@ func (fs *FS) Drop(where string) {
 	var fds []int
 	dead := map[*tree]bool{}
 	for mount, t := range fs.nodes.trees {
-		if t.path != "" && (t.path == where || within(t.path, where)) {
+		if t.at(where) {
 			t.dead, dead[t] = true, true
 			delete(fs.nodes.trees, mount)
 		}
@@ -140,6 +140,30 @@ func (fs *FS) Drop(where string) {
 	fs.nodes.mu.Unlock()
 	closeAll(fds)
 	closeAll(fs.handles.closeIf(func(h *handle) bool { return dead[h.node.tree] }))
+}
+
+// Trees returns the numbers of the mounts at and below a path of the share that the
+// guest knows.
+func (fs *FS) Trees(where string) (numbers []uint32) {
+	fs.nodes.mu.Lock()
+	defer fs.nodes.mu.Unlock()
+	for _, t := range fs.nodes.trees {
+		if t.at(where) {
+			numbers = append(numbers, t.id)
+		}
+	}
+	return numbers
+}
+
+// HasOpen reports whether the guest has anything open in the mounts at and below a
+// path of the share.
+func (fs *FS) HasOpen(where string) bool {
+	return fs.handles.has(func(h *handle) bool { return h.node.tree.at(where) })
+}
+
+// at reports whether the tree is mounted at or below a path of the share.
+func (t *tree) at(where string) bool {
+	return t.path != "" && (t.path == where || within(t.path, where))
 }
 
 // within reports whether p is dir or below it; every path is below "".

@@ -37,6 +37,9 @@ type backend interface {
 	// drop closes the server's files in a directory of the share that was
 	// unmounted.
 	drop(dir string)
+	// idle reports whether the guest has nothing open in a directory of the share,
+	// and no request under way; a daemon, which does not say, counts as idle.
+	idle(dir string) bool
 	// close ends the service, and may be called again.
 	close(ctx context.Context) error
 }
@@ -52,6 +55,7 @@ func (d *daemonBackend) done() <-chan struct{} { return d.Done() }
 func (d *daemonBackend) lastWords() string     { return tailOf(d.Process) }
 func (d *daemonBackend) drop(string)           {}
 func (d *daemonBackend) stateErr() error       { return nil }
+func (d *daemonBackend) idle(string) bool      { return true }
 
 // reach implements backend: a daemon maps the machine's memory.
 func (d *daemonBackend) reach(hypervisor.MemoryOwner) error {
@@ -104,6 +108,7 @@ func (o *ownBackend) err() error            { return o.server.Err() }
 func (o *ownBackend) lastWords() string     { return "" }
 func (o *ownBackend) drop(dir string)       { o.server.Drop(dir) }
 func (o *ownBackend) stateErr() error       { return o.server.StateErr() }
+func (o *ownBackend) idle(dir string) bool  { return o.server.Idle(dir) }
 
 func (o *ownBackend) reach(owner hypervisor.MemoryOwner) error { return o.server.Reach(owner) }
 

@@ -122,6 +122,30 @@ func makeRoot(opts ShareOptions) error {
 	return nil
 }
 
+// idleWait bounds how long the requests of a container that has ended may take, and
+// idlePoll is the interval of the checks. The first check finds nothing unless a file
+// system of the host is slow.
+const (
+	idleWait = 2 * time.Second
+	idlePoll = 2 * time.Millisecond
+)
+
+// AwaitIdle waits until the guest has nothing open in a container's part of the share,
+// and every answer about it. It returns false if that took longer than idleWait, or
+// ctx ended.
+func (s *Share) AwaitIdle(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, idleWait)
+	defer cancel()
+	for !s.served.idle(id) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(idlePoll):
+		}
+	}
+	return true
+}
+
 // RemoveContainer removes a container's part of the share. The unmounts are
 // lazy: the server may hold files that the guest has not forgotten yet.
 func (s *Share) RemoveContainer(ctx context.Context, id string) error {

@@ -1,0 +1,67 @@
+package container
+
+import (
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// mountNamespace is the agent's hold on a container's mount namespace: its file
+// systems are unmounted by close, and not by the exit of the last process.
+//
+// Each of the host's mounts is a submount of the share, a file system that goes with
+// its last mount. A killed process leaves requests behind, such as those that read
+// ahead, and each holds an inode until its answer comes. The kernel waits for them
+// when the whole share is unmounted, and not with a submount (virtio_kill_sb in
+// fs/fuse/virtio_fs.c): it finds busy inodes then, and where CONFIG_BUG_ON_DATA_CORRUPTION
+// is set, as in Debian, ends the process on the spot (generic_shutdown_super in
+// fs/super.c). An init that this happens to is never reaped.
+type mountNamespace struct {
+	mu sync.Mutex // guards fd
+	fd int        // -1: given up
+}
+
+// openMounts opens the mount namespace of a process.
+func openMounts(pid int) (*mountNamespace, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the init's mount namespace: %w", err)
+	}
+	return &mountNamespace{fd: fd}, nil
+}
+
+// barriers is how many requests of the share are made, and answered, before its
+// submounts go. The host has answered all others, and the guest's kernel takes
+// answers in their order, so that it has taken those when it takes the first one's.
+// An external virtiofsd may not have answered all. It does so in order: an
+// answered read may end a file's last use, and what that asks is answered before the
+// second one.
+const barriers = 2
+
+// close unmounts the namespace's file systems, unless others have them mounted too.
+// It blocks while these write back what they have to. The container's processes must
+// have ended.
+func (m *mountNamespace) close() {
+	fd := m.take()
+	if fd < 0 {
+		return
+	}
+	for range barriers {
+		var info unix.Statfs_t
+		_ = unix.Statfs(api.GuestSharedDir, &info) // A guest without a share has nothing to wait for.
+	}
+	_ = unix.Close(fd)
+}
+
+// keep has the mounts stay until the guest ends: the descriptor stays open.
+func (m *mountNamespace) keep() { m.take() }
+
+func (m *mountNamespace) take() (fd int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fd, m.fd = m.fd, -1
+	return fd
+}
