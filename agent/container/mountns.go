@@ -36,9 +36,9 @@ func openMounts(pid int) (*mountNamespace, error) {
 // barriers is how many requests of the share are made, and answered, before its
 // submounts go. The host has answered all others, and the guest's kernel takes
 // answers in their order, so that it has taken those when it takes the first one's.
-// An external virtiofsd may not have answered all. It does so in order: an
-// answered read may end a file's last use, and what that asks is answered before the
-// second one.
+// An external virtiofsd may not have answered all. It does so in order, unless it
+// was given more threads: an answered read may end a file's last use, and what that
+// asks is answered before the second one.
 const barriers = 2
 
 // close unmounts the namespace's file systems, unless others have them mounted too.

@@ -15,9 +15,12 @@ import (
 // The guest's kernel must not unmount that file system before the answer, which
 // would end the killed process on the spot, and with it, a minute later, the pod.
 func TestKilledWhileItReads(t *testing.T) {
-	for name, late := range map[string]bool{"slow": true, "hung": false} {
-		t.Run(name, func(t *testing.T) {
-			d := daemonServedBy(t, 0, "")
+	for _, tc := range []struct {
+		name, server string
+		late         bool
+	}{{"slow", "", true}, {"hung", "", false}, {"slow below daemon", harness.DefaultVirtiofsd, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := daemonServedBy(t, 0, tc.server)
 			ctx := within(t, d)
 			slow := mountSlow(t)
 			pod, err := d.NewPod(ctx, "pod")
@@ -31,7 +34,7 @@ func TestKilledWhileItReads(t *testing.T) {
 			})
 			c := addIdle(ctx, t, pod)
 			for range 3 {
-				killReader(ctx, t, pod, slow, late)
+				killReader(ctx, t, pod, slow, tc.late)
 				works(ctx, t, c, "echo x > /x && cat /x", "x\n")
 				slow.reads.release()
 			}
