@@ -96,7 +96,7 @@ func (c *Container) settleFiles(ctx context.Context) {
 	if err != nil || c.files.AwaitIdle(ctx) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.sandbox.killTimeout())
+	ctx, cancel := context.WithTimeout(ctx, min(c.sandbox.killTimeout(), probeWait))
 	defer cancel()
 	if err := client.KeepMounts(ctx, c.ID); err != nil {
 		log.G(ctx).WithError(err).Warn("the guest unmounts file systems of a container while the host has not answered all its requests of them")
