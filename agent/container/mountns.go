@@ -20,8 +20,9 @@ import (
 // is set, as in Debian, ends the process on the spot (generic_shutdown_super in
 // fs/super.c). An init that this happens to is never reaped.
 type mountNamespace struct {
-	mu sync.Mutex // guards fd
-	fd int        // -1: given up
+	mu   sync.Mutex // guards the rest
+	fd   int        // -1: given up
+	kept bool       // the share's file systems stay
 }
 
 // openMounts opens the mount namespace of a process.
@@ -56,8 +57,22 @@ func (m *mountNamespace) close() {
 	_ = unix.Close(fd)
 }
 
-// keep has the mounts stay until the guest ends: the descriptor stays open.
-func (m *mountNamespace) keep() { m.take() }
+// keep has the file systems of the share stay mounted until the guest ends. The others
+// still go with close: what was written to a disk must get there, and the disk be
+// free. After an error all stay, those on disks too.
+func (m *mountNamespace) keep() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fd < 0 || m.kept {
+		return nil
+	}
+	m.kept = true
+	err := holdShare(m.fd)
+	if err != nil {
+		m.fd = -1 // and stays open
+	}
+	return err
+}
 
 func (m *mountNamespace) take() (fd int) {
 	m.mu.Lock()
