@@ -24,7 +24,8 @@ import (
 const cgroupRoot = "/sys/fs/cgroup"
 
 // Container is one container. Its methods may be called from any goroutine,
-// but Destroy only when no other call is in progress.
+// but Destroy only when no other call is in progress, except OpenRoot and
+// OpenPIDNamespace.
 type Container struct {
 	id  string
 	lib *libcontainer.Container
