@@ -2,6 +2,7 @@ package container
 
 import (
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -16,8 +17,10 @@ type Placement struct {
 	ID string
 	// IPC and UTS are the pod's namespaces, as paths; empty makes new ones.
 	IPC, UTS string
-	// PID is the namespace to join; empty makes a new one.
-	PID string
+	// PID is the namespace to join; empty makes a new one. Joined, if it is not nil,
+	// is what PID leads to.
+	PID    string
+	Joined *os.File
 	// User is the user namespace to join for a container that has one; empty
 	// makes a new one.
 	User string
@@ -27,6 +30,13 @@ type Placement struct {
 	// HasHostname says that the UTS namespace to join has its name already: the
 	// spec's is then not set. The domain name is.
 	HasHostname bool
+}
+
+// Close closes Joined, once the container is made.
+func (p Placement) Close() {
+	if p.Joined != nil {
+		_ = p.Joined.Close()
+	}
 }
 
 // Adjust makes spec fit the guest, in place. It returns the sysctls of the

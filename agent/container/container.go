@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
@@ -23,7 +24,8 @@ import (
 const cgroupRoot = "/sys/fs/cgroup"
 
 // Container is one container. Its methods may be called from any goroutine,
-// but Destroy only when no other call is in progress.
+// but Destroy only when no other call is in progress, except OpenRoot and
+// OpenPIDNamespace.
 type Container struct {
 	id  string
 	lib *libcontainer.Container
@@ -126,9 +128,14 @@ func networkStats() ([]*stats.NetworkStat, error) {
 	return list, nil
 }
 
-// KeepMounts has the container's mounts outlive it: the host has not answered all
-// requests about their files.
-func (c *Container) KeepMounts() { c.init.mounts.keep() }
+// KeepMounts has the share's file systems that the container has mounted outlive it:
+// the host has not answered all requests about their files. Its processes must have
+// ended.
+func (c *Container) KeepMounts() {
+	if err := c.init.mounts.keep(); err != nil {
+		log.L.WithField("container", c.id).WithError(err).Warn("all of the container's file systems stay mounted, those on disks too")
+	}
+}
 
 // Destroy removes the container: what still runs in it is killed, its cgroup
 // and state are removed, the hooks for it are run. The init process must have been waited for.

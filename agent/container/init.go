@@ -49,15 +49,33 @@ func (i initProcess) openRoot() (*os.File, error) {
 	if inNamespace != "/" {
 		return i.joinRoot()
 	}
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return i.openOwn("root", unix.O_PATH|unix.O_DIRECTORY)
+}
+
+// openOwn opens what the init's directory in /proc has by that name, and not that of
+// another process with its PID.
+func (i initProcess) openOwn(name string, flags int) (*os.File, error) {
+	path := fmt.Sprintf("/proc/%d/%s", i.pid, name)
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	root := os.NewFile(uintptr(fd), path)
-	if err := unix.PidfdSendSignal(int(i.fd.Fd()), 0, nil, 0); err != nil { // it was another process's root
-		return nil, errors.Join(fmt.Errorf("find init: %w", err), root.Close())
+	file := os.NewFile(uintptr(fd), path)
+	if err := i.check(); err != nil { // it was another process's
+		return nil, errors.Join(fmt.Errorf("find init: %w", err), file.Close())
 	}
-	return root, nil
+	return file, nil
+}
+
+// check fails if the init has been waited for. It may be called alongside close.
+func (i initProcess) check() error {
+	raw, err := i.fd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.PidfdSendSignal(int(fd), 0, nil, 0) })
+	return errors.Join(err, failed)
 }
 
 // joinRoot opens the root directory of the init's mount namespace on a thread that

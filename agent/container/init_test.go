@@ -106,12 +106,13 @@ func mountID(t *testing.T, f *os.File) uint64 {
 // A process that has ended has no root, and that of another with its PID is not taken
 // for it.
 func TestOpenRootOfNone(t *testing.T) {
-	cmd := exec.Command("true")
-	if err := cmd.Start(); err != nil {
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err := errors.Join(err, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
 	init, err := openInit(cmd.Process.Pid)
-	if err := errors.Join(err, cmd.Wait()); err != nil {
+	if err := errors.Join(err, in.Close(), cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	defer init.close()

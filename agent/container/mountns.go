@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -20,13 +21,17 @@ import (
 // is set, as in Debian, ends the process on the spot (generic_shutdown_super in
 // fs/super.c). An init that this happens to is never reaped.
 type mountNamespace struct {
-	mu sync.Mutex // guards fd
-	fd int        // -1: given up
+	mu   sync.Mutex // guards the rest
+	fd   int        // -1: given up
+	kept bool       // the share's file systems stay
 }
 
-// openMounts opens the mount namespace of a process.
+// openMounts opens the mount namespace of a process. One that was killed has left it.
 func openMounts(pid int) (*mountNamespace, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return &mountNamespace{fd: -1}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the init's mount namespace: %w", err)
 	}
@@ -56,8 +61,22 @@ func (m *mountNamespace) close() {
 	_ = unix.Close(fd)
 }
 
-// keep has the mounts stay until the guest ends: the descriptor stays open.
-func (m *mountNamespace) keep() { m.take() }
+// keep has the file systems of the share stay mounted until the guest ends. The others
+// still go with close: what was written to a disk must get there, and the disk be
+// free. After an error all stay, those on disks too.
+func (m *mountNamespace) keep() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fd < 0 || m.kept {
+		return nil
+	}
+	m.kept = true
+	err := holdShare(m.fd)
+	if err != nil {
+		m.fd = -1 // and stays open
+	}
+	return err
+}
 
 func (m *mountNamespace) take() (fd int) {
 	m.mu.Lock()

@@ -12,14 +12,16 @@ import (
 	"github.com/katabox/katabox/internal/unixsocket"
 )
 
-// OpenRoot refers to the root directory of a process, in its mount namespace.
-func OpenRoot(pid uint32) (*os.File, error) {
-	path := fmt.Sprintf("/proc/%d/root", pid)
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
+// OpenRoot refers to the root directory of the container's first process, in its mount
+// namespace. It fails when that has been waited for.
+func (c *Container) OpenRoot() (*os.File, error) {
+	return c.init.openOwn("root", unix.O_PATH|unix.O_DIRECTORY)
+}
+
+// OpenPIDNamespace opens the PID namespace of the container's first process. It fails
+// when that has been waited for.
+func (c *Container) OpenPIDNamespace() (*os.File, error) {
+	return c.init.openOwn("ns/pid", unix.O_RDONLY)
 }
 
 // DialSocket connects to the UNIX socket at a path below root, which must be of

@@ -118,7 +118,7 @@ func TestDialSocketOfAType(t *testing.T) {
 func TestDialSocketFollowsNoLinkOfProc(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	listenAt(t, path)
-	root, err := OpenRoot(uint32(os.Getpid()))
+	root, err := initProcess{pid: os.Getpid(), fd: ownPidfd(t)}.openOwn("root", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		t.Skipf("needs root to open a process's root: %v", err)
 	}
@@ -159,4 +159,15 @@ func TestDialSocketOfAFullServer(t *testing.T) {
 	if _, err := DialSocket(ctx, root, "/full", unix.SOCK_STREAM); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
+}
+
+func ownPidfd(t *testing.T) *os.File {
+	t.Helper()
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	t.Cleanup(func() { _ = f.Close() })
+	return f
 }

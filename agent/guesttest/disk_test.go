@@ -189,6 +189,32 @@ func TestGuestBusyDisk(t *testing.T) {
 	}
 }
 
+// What the host has not answered of a container's share keeps none of its disks: the
+// container is deleted, and the disk is free.
+func TestGuestDiskIsFreeAfterKeptMounts(t *testing.T) {
+	m := guestOnly(t)
+	volume := shell("busybox touch /data/x")
+	volume.Mounts = append(volume.Mounts, specs.Mount{Destination: "/data", Type: "bind", Source: diskDir + "kept", Options: []string{"rbind"}})
+	for id, config := range map[string]*api.ContainerConfig{
+		"volume": withSpec(t, volume, &api.ContainerConfig{Storages: []*api.Storage{upperDisk("kept")}}),
+		"root":   on(t, diskDir+"kept/rootfs", "true", &api.ContainerConfig{Storages: []*api.Storage{rootfsDisk("kept")}}),
+	} {
+		if _, err := m.task.Create(t.Context(), &taskapi.CreateTaskRequest{ID: id, Options: packedConfig(t, config)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.task.Start(t.Context(), &taskapi.StartRequest{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		m.exit(t, id, "")
+		if _, err := m.guest.KeepMounts(t.Context(), &api.KeepMountsRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.task.Delete(t.Context(), &taskapi.DeleteRequest{ID: id}); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}
+
 // A container that is being made has copies of all the agent's mounts for a
 // moment, and one that has ended still has its own.
 func TestGuestDiskIsFreeAfterDelete(t *testing.T) {

@@ -33,6 +33,7 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 	if err != nil {
 		return 0, err
 	}
+	defer at.Close()
 	t, err := p.newTask(req, config)
 	if err != nil {
 		return 0, err

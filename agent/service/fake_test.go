@@ -29,6 +29,7 @@ type fakeRuntime struct {
 	pid       int
 	createErr error
 	created   []container.Placement
+	joined    os.FileInfo // the last one's PID namespace, if it has a path
 	specs     []*specs.Spec
 	last      *fakeContainer
 	all       []*fakeContainer
@@ -53,7 +54,7 @@ func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 	defer r.mu.Unlock()
 	r.pid++
 	return &fakeProcess{
-		pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10),
+		pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10), reaped: make(chan struct{}),
 		stdin: duplicate(stdio.Stdin), stdout: duplicate(stdio.Stdout),
 	}
 }
@@ -68,6 +69,7 @@ func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, stdio con
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.created, r.specs = append(r.created, at), append(r.specs, spec)
+	r.joined, _ = os.Stat(at.PID)
 	if r.createErr != nil {
 		return nil, nil, r.createErr
 	}
@@ -86,6 +88,7 @@ type fakeContainer struct {
 	execErr    error
 	destroyErr error
 	alone      bool // its processes end with its init
+	hangs      bool // SIGKILL ends none of them
 	kills      uint64
 	destroyed  int
 	calls      []string
@@ -117,6 +120,9 @@ func (c *fakeContainer) Kill() error {
 	c.note("kill")
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.hangs {
+		return nil
+	}
 	for _, p := range append([]*fakeProcess{c.init}, c.execs...) {
 		p.exit(137)
 	}
@@ -134,6 +140,10 @@ func (c *fakeContainer) Signal(sig syscall.Signal) error {
 func (c *fakeContainer) Pause() error         { c.note("pause"); return nil }
 func (c *fakeContainer) Resume() error        { c.note("resume"); return nil }
 func (c *fakeContainer) Pids() ([]int, error) { return []int{os.Getpid(), 1}, nil }
+
+// This process stands for the container's.
+func (c *fakeContainer) OpenRoot() (*os.File, error)         { return c.init.open("root") }
+func (c *fakeContainer) OpenPIDNamespace() (*os.File, error) { return c.init.open("ns/pid") }
 
 func (c *fakeContainer) KeepMounts() { c.note("keep mounts") }
 
@@ -163,6 +173,7 @@ func (c *fakeContainer) OOMKills() (uint64, error) {
 type fakeProcess struct {
 	pid, n int
 	end    chan uint32
+	reaped chan struct{} // closed when it has been waited for
 	// stdin and stdout are nil if it has none.
 	stdin, stdout *os.File
 
@@ -172,6 +183,15 @@ type fakeProcess struct {
 
 func (p *fakeProcess) Pid() int          { return p.pid }
 func (p *fakeProcess) Console() *os.File { return nil }
+
+func (p *fakeProcess) open(name string) (*os.File, error) {
+	select {
+	case <-p.reaped:
+		return nil, unix.ESRCH
+	default:
+		return os.Open(fmt.Sprintf("/proc/%d/%s", p.pid, name))
+	}
+}
 
 func (p *fakeProcess) exit(status uint32) {
 	select {
@@ -193,5 +213,6 @@ func (p *fakeProcess) Signal(sig syscall.Signal) error {
 func (p *fakeProcess) Wait() container.Exit {
 	status := <-p.end
 	_, _ = p.stdin.Close(), p.stdout.Close() // A nil file has no effect.
+	close(p.reaped)
 	return container.Exit{Status: status, At: time.Now()}
 }

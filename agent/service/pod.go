@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -128,7 +129,7 @@ func (p *Pod) FindStdio(containerID, execID string) (*stream.Stdio, error) {
 }
 
 // place returns the paths and namespaces for a new container, including those
-// of the pod's first container that it joins.
+// of the pod's first container that it joins. at.Close must be called.
 func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,9 +145,10 @@ func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement
 	}
 	if of := config.GetPidNamespaceOf(); of != "" {
 		var err error
-		if at.PID, err = p.pidNamespaceOf(of); err != nil {
+		if at.Joined, err = p.pidNamespaceOf(of); err != nil {
 			return at, fmt.Errorf("container %s: %w", id, err)
 		}
+		at.PID = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), at.Joined.Fd())
 	}
 	for _, join := range []struct {
 		wanted bool
@@ -160,6 +162,7 @@ func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement
 			continue
 		}
 		if p.first == "" || !slices.Contains(p.pinned, join.kind) {
+			at.Close()
 			return at, fmt.Errorf("container %s: it is to join the %s namespace of a container, but no such container exists: %w", id, join.kind, errdefs.ErrFailedPrecondition)
 		}
 		*join.path = p.nsPath(join.kind)
@@ -167,18 +170,21 @@ func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement
 	return at, nil
 }
 
-// pidNamespaceOf returns the path of a running container's PID namespace. The
-// caller holds mu.
-func (p *Pod) pidNamespaceOf(id string) (string, error) {
+// pidNamespaceOf opens a running container's PID namespace. The caller holds mu.
+func (p *Pod) pidNamespaceOf(id string) (*os.File, error) {
 	t, ok := p.tasks[id]
 	if !ok {
-		return "", fmt.Errorf("join the PID namespace of container %s: %w", id, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("join the PID namespace of container %s: %w", id, errdefs.ErrNotFound)
 	}
-	pid := t.init.livePid()
-	if pid == 0 {
-		return "", fmt.Errorf("join the PID namespace of container %s: it does not run: %w", id, errdefs.ErrFailedPrecondition)
+	ctr, err := t.running()
+	if err != nil {
+		return nil, fmt.Errorf("join the PID namespace: %w", err)
 	}
-	return fmt.Sprintf("/proc/%d/ns/pid", pid), nil
+	ns, err := ctr.OpenPIDNamespace()
+	if err != nil {
+		return nil, fmt.Errorf("join the PID namespace: %w", notRunning(id, err))
+	}
+	return ns, nil
 }
 
 // pinFirst makes t's PID namespace, and its user namespace if it has its own,

@@ -58,14 +58,12 @@ func (p *process) pid() uint32 {
 	return uint32(p.proc.Pid())
 }
 
-// livePid returns the PID while the process has not ended, otherwise 0.
-func (p *process) livePid() uint32 {
+// lives reports whether the process was started and its end is not known. It may have
+// been waited for all the same, and its PID be another process's.
+func (p *process) lives() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.proc == nil || p.state == stopped || p.state == deleting {
-		return 0
-	}
-	return uint32(p.proc.Pid())
+	return p.proc != nil && p.state != stopped && p.state != deleting
 }
 
 // ended records the exit. It is called before the exit is reported, because the

@@ -30,6 +30,8 @@ type Container interface {
 	Update(res *specs.LinuxResources) error
 	OOMHints() (<-chan struct{}, error)
 	OOMKills() (uint64, error)
+	OpenRoot() (*os.File, error)         // also alongside Destroy
+	OpenPIDNamespace() (*os.File, error) // also alongside Destroy
 	KeepMounts()
 	Destroy() error
 }

@@ -19,20 +19,15 @@ func (p *Pod) DialSocket(ctx context.Context, containerID, path string, kind int
 	if err != nil {
 		return nil, err
 	}
-	pid := t.init.livePid()
-	if pid == 0 {
-		return nil, notRunning(containerID)
-	}
-	root, err := container.OpenRoot(pid)
+	ctr, err := t.running()
 	if err != nil {
-		return nil, fmt.Errorf("container %s: %w", containerID, err)
+		return nil, err
+	}
+	root, err := ctr.OpenRoot()
+	if err != nil {
+		return nil, notRunning(containerID, err)
 	}
 	defer root.Close()
-	// If it had ended earlier, the directory could be that of another process
-	// with the same PID.
-	if t.init.livePid() != pid {
-		return nil, notRunning(containerID)
-	}
 	conn, err := container.DialSocket(ctx, root, path, kind)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", containerID, err)
@@ -40,6 +35,20 @@ func (p *Pod) DialSocket(ctx context.Context, containerID, path string, kind int
 	return conn, nil
 }
 
-func notRunning(id string) error {
-	return fmt.Errorf("container %s does not run: %w", id, errdefs.ErrFailedPrecondition)
+// running returns a container that was made and whose init has not ended, as far as
+// that is known.
+func (t *task) running() (Container, error) {
+	if !t.init.lives() {
+		return nil, notRunning(t.id.String(), nil)
+	}
+	return t.container()
+}
+
+// notRunning is the error for a container whose init has ended; why may be nil.
+func notRunning(id string, why error) error {
+	err := fmt.Errorf("container %s does not run: %w", id, errdefs.ErrFailedPrecondition)
+	if why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
+	}
+	return err
 }
