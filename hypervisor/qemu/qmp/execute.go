@@ -20,12 +20,24 @@ const DefaultTimeout = 30 * time.Second
 // quitTimeout bounds the command after which QEMU is killed anyway.
 const quitTimeout = 5 * time.Second
 
-// Timeout returns how long a command may take.
+// Timeout returns how long a command may take; 0 is as long as its context allows.
 func Timeout(command string) time.Duration {
-	if command == "quit" {
+	switch command {
+	case "quit":
 		return quitTimeout
+	case "dump-guest-memory":
+		return 0 // the time depends on the guest's memory, which the caller knows
 	}
 	return DefaultTimeout
+}
+
+// limited returns a context that ends with a command's time.
+func limited(ctx context.Context, command string) (context.Context, context.CancelFunc) {
+	limit := Timeout(command)
+	if limit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, limit, &TimeoutError{Command: command, After: limit})
 }
 
 // TimeoutError means that QEMU did not answer within the command's deadline.
@@ -65,8 +77,7 @@ func (m *Monitor) GetFD(ctx context.Context, name string, f *os.File) error {
 }
 
 func (m *Monitor) execute(ctx context.Context, cmd Command, f *os.File, out any) error {
-	limit := Timeout(cmd.Execute)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, &TimeoutError{Command: cmd.Execute, After: limit})
+	ctx, cancel := limited(ctx, cmd.Execute)
 	defer cancel()
 	start := time.Now()
 	value, err := m.roundTrip(ctx, cmd, f)

@@ -98,6 +98,12 @@ func (e entry) put(r *wire.Request) {
 	r.PutBytes(pad[:e.length()-direntLen-len(e.name)])
 }
 
+// hostEntry is the longest entry that getdents64(2) gives a guest (parseEntry), in bytes.
+const hostEntry = (nameAt + wire.NameMax + 1 + 7) &^ 7
+
+// nameAt is where the name is in such an entry.
+const nameAt = 19
+
 // plusFactor is roughly how many times longer an entry with attributes is than
 // the host's without.
 const plusFactor = 4
@@ -118,7 +124,7 @@ func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, factor int, put 
 	}
 	room := min(int(in.Size), r.Left())
 	for {
-		n, err := unix.Getdents(h.fd, t.dirs[:min(len(t.dirs), max((room-r.ReplyLen())/factor, 512))])
+		n, err := unix.Getdents(h.fd, t.dirs[:min(len(t.dirs), max((room-r.ReplyLen())/factor, hostEntry))])
 		if err != nil && r.ReplyLen() == 0 {
 			return errnoOf(err)
 		}
@@ -140,7 +146,6 @@ func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, factor int, put 
 
 // parseEntry parses one entry of getdents64(2)'s result.
 func parseEntry(p []byte) (e entry, rest []byte) {
-	const nameAt = 19
 	length := int(p[16]) | int(p[17])<<8
 	name := p[nameAt:length]
 	if i := bytes.IndexByte(name, 0); i >= 0 {

@@ -131,15 +131,30 @@ func (fs *FS) write(t *Thread, r *wire.Request) unix.Errno {
 			return errno
 		}
 	}
-	var how uintptr
-	if in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0 {
-		how = unix.RWF_APPEND
-	}
-	n, errno := r.Data.Drain(&t.scratch, int64(in.Size), vectored(unix.SYS_PWRITEV2, h.fd, in.Offset, how))
+	n, errno := r.Data.Drain(&t.scratch, int64(in.Size), vectored(unix.SYS_PWRITEV2, h.fd, in.Offset, howToWrite(in)))
 	if errno == 0 {
 		wire.Put(r, &fuse.WriteOut{Size: uint32(n)})
 	}
 	return errno
+}
+
+// howToWrite returns the flags of pwritev2(2) for a write. Those of its file may have
+// changed since it was opened (fcntl(2)), and a single write may ask for more
+// (RWF_DSYNC). What the guest writes back later has none.
+func howToWrite(in *fuse.WriteIn) (how uintptr) {
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		return 0
+	}
+	if in.Flags&unix.O_APPEND != 0 {
+		how |= unix.RWF_APPEND
+	}
+	switch {
+	case in.Flags&unix.O_SYNC == unix.O_SYNC: // two bits, of which one is O_DSYNC
+		how |= unix.RWF_SYNC
+	case in.Flags&unix.O_DSYNC != 0:
+		how |= unix.RWF_DSYNC
+	}
+	return how
 }
 
 func (fs *FS) flush(_ *Thread, r *wire.Request) unix.Errno {

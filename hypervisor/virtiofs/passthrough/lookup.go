@@ -71,7 +71,9 @@ func (fs *FS) entry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryO
 	n, errno := fs.intern(dir, name, &t.stx, fd)
 	if errno == 0 {
 		fillEntry(dir, n, &t.stx, out)
-		if t.stx.Mnt_id != dir.tree.mount && n.isDir() {
+		// A subvolume of btrfs, in the same mount, has another device, on which inode
+		// numbers begin anew.
+		if n.isDir() && (n.tree != dir.tree || n.key.dev != dir.key.dev) {
 			out.Flags |= fuse.ATTR_SUBMOUNT
 		}
 	}

@@ -40,8 +40,6 @@ const (
 	stateMagic   = "katabox-fs"
 	stateVersion = 1
 
-	nameMost = 255 // NAME_MAX
-
 	kindGone  = 0
 	kindShift = 12 // of a mode's kind of file
 
@@ -210,7 +208,7 @@ func (d *decoder) node() (n savedNode, ok bool) {
 
 // name reads a name, which is one component.
 func (d *decoder) name() string {
-	p := make([]byte, d.number("name's length", nameMost)+1)
+	p := make([]byte, d.number("name's length", wire.NameMax)+1)
 	if d.err != nil {
 		return ""
 	}

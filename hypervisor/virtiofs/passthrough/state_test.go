@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
 // onThread calls f on a thread whose working directory is its descriptors, as
@@ -151,7 +153,7 @@ func TestStateMalformed(t *testing.T) {
 	share := shareOf(t)
 	g := savedNode{id: 2, parent: 1, lookups: 1, kind: regular, name: "g"}
 	good := stateOf([]savedNode{g}, nil)
-	long := strings.Repeat("n", nameMost+1)
+	long := strings.Repeat("n", wire.NameMax+1)
 	named := func(name string) []byte {
 		return stateOf([]savedNode{{id: 2, parent: 1, kind: regular, name: name}}, nil)
 	}
@@ -172,7 +174,7 @@ func TestStateMalformed(t *testing.T) {
 		"the parent directory":  {named(".."), "name"},
 		"no name":               {named(""), "name"},
 		"a name with a NUL":     {named("g\x00"), "name"},
-		"a long name":           {named(long), "at most 255"},
+		"a long name":           {named(long), "at most 1024"},
 		"no parent":             {stateOf([]savedNode{{id: 2, parent: 3, kind: regular, name: "g"}}, nil), "not there"},
 		"a handle of no node":   {handle(savedHandle{id: 1, node: 3}), "not there"},
 		"a handle of a file":    {handle(savedHandle{id: 1, node: 2, dir: true}), "kind"},

@@ -8,7 +8,11 @@ import (
 )
 
 const (
-	nameMax = 255  // NAME_MAX
+	// NameMax is the longest name in bytes that a guest's kernel sends (fs/fuse/fuse_i.h,
+	// FUSE_NAME_MAX). File systems that count UTF-16 units, such as vfat and CIFS, have
+	// names of more than NAME_MAX bytes.
+	NameMax = 1024
+
 	pathMax = 4096 // PATH_MAX, including the final NUL
 )
 
@@ -31,7 +35,7 @@ func Name(p []byte) (name string, rest []byte, errno unix.Errno) {
 	switch {
 	case errno != 0:
 		return "", nil, errno
-	case len(name) > nameMax:
+	case len(name) > NameMax:
 		return "", nil, unix.ENAMETOOLONG
 	case name == "" || name == "." || name == ".." || bytes.IndexByte([]byte(name), '/') >= 0:
 		return "", nil, unix.EINVAL
