@@ -62,7 +62,7 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	signal.Ignore(syscall.SIGPIPE)
+	defer catchSIGPIPE()()
 	for _, name := range []string{launchedEnv, configEnv} {
 		_ = os.Unsetenv(name) // must not reach the shim's children
 	}
@@ -101,6 +101,15 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	err = errors.Join(err, d.end(context.WithoutCancel(ctx), server))
 	tracer.Close()
 	return err
+}
+
+// catchSIGPIPE keeps a write to a pipe without a reader from ending this process,
+// until the function that it returns is called. The signal is not ignored: hooks and
+// loggers would inherit that (signal(7)).
+func catchSIGPIPE() (stop func()) {
+	dropped := make(chan os.Signal, 1)
+	signal.Notify(dropped, syscall.SIGPIPE)
+	return func() { signal.Stop(dropped) }
 }
 
 func inheritSocket() (net.Listener, error) { return Listener(os.NewFile(socketFD, "shim socket")) }
