@@ -101,7 +101,8 @@ func TestExitWaitsForTheReader(t *testing.T) {
 		"asked": {func(p *pod, e *virtcontainers.Process, _ pausedIO) {
 			_ = e.Kill(p.t.Context(), uint32(unix.SIGTERM), false)
 		}, 3, true},
-		"signal": {func(*pod, *virtcontainers.Process, pausedIO) {}, 143, false},
+		"signal":    {func(*pod, *virtcontainers.Process, pausedIO) {}, 143, false},
+		"no signal": {func(_ *pod, _ *virtcontainers.Process, output pausedIO) { close(output.read) }, 255, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t)

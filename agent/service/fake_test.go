@@ -193,5 +193,5 @@ func (p *fakeProcess) Signal(sig syscall.Signal) error {
 func (p *fakeProcess) Wait() container.Exit {
 	status := <-p.end
 	_, _ = p.stdin.Close(), p.stdout.Close() // A nil file has no effect.
-	return container.Exit{Status: status, At: time.Now()}
+	return container.Exit{Status: status, Signaled: status == 137, At: time.Now()}
 }
