@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 )
 
 // drained is how much output a process had written when it ended.
@@ -79,8 +80,13 @@ func (p *Process) awaitReader(ctx context.Context, n drained) bool {
 	return ctx.Err() == nil
 }
 
-// signaled ends awaitReader.
-func (p *Process) signaled() {
+// signaled ends awaitReader, unless the signal is one that a process ignores by
+// default (signal(7)): clients forward SIGWINCH whenever their window changes.
+func (p *Process) signaled(signal uint32) {
+	switch unix.Signal(signal) {
+	case unix.SIGCHLD, unix.SIGCONT, unix.SIGURG, unix.SIGWINCH:
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.giveUpReader != nil {
