@@ -250,7 +250,7 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	case signal == 0:
 		return nil // a probe; a dead guest is noticed elsewhere
 	}
-	p.signaled()
+	p.signaled(signal)
 	if p.expectEnd(signal) {
 		// The end is enforced whatever the guest answers, and it ends the call.
 		var cancel context.CancelFunc

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 )
 
 // drained is how much output a process had written when it ended.
@@ -23,8 +24,9 @@ func (p *Process) takeEvent() bool {
 }
 
 // finish reports the exit that the guest sent, in the order that doc.go
-// describes. It runs in its own goroutine.
-func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
+// describes; signaled says that a signal has ended the process. It runs in its own
+// goroutine.
+func (p *Process) finish(ctx context.Context, exit Exit, written drained, signaled bool) {
 	select {
 	case <-p.container.created:
 	case <-ctx.Done():
@@ -41,7 +43,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 		p.container.settleExecs(ctx, (*Process).wasStarted)
 	}
 	p.setWritten(written)
-	if exit.Status >= bySignal || !p.awaitReader(ctx, written) {
+	if signaled || !p.awaitReader(ctx, written) {
 		p.io.Drain(ctx, written.stdout, written.stderr)
 	}
 	if p.execID == "" {
@@ -50,9 +52,6 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	p.record(exit, true)
 	p.io.CloseStdin() // it has no reader any more
 }
-
-// bySignal is the lowest status of a process that a signal has ended.
-const bySignal = 128
 
 // awaitReader waits until the engine has taken all that a process wrote before it
 // ended by itself. The guest holds more of it than the pipe that a process of runc's
@@ -81,8 +80,13 @@ func (p *Process) awaitReader(ctx context.Context, n drained) bool {
 	return ctx.Err() == nil
 }
 
-// signaled ends awaitReader.
-func (p *Process) signaled() {
+// signaled ends awaitReader, unless the signal is one that a process ignores by
+// default (signal(7)): clients forward SIGWINCH whenever their window changes.
+func (p *Process) signaled(signal uint32) {
+	switch unix.Signal(signal) {
+	case unix.SIGCHLD, unix.SIGCONT, unix.SIGURG, unix.SIGWINCH:
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.giveUpReader != nil {

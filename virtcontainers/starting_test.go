@@ -102,6 +102,16 @@ func TestExitWaitsForTheReader(t *testing.T) {
 			_ = e.Kill(p.t.Context(), uint32(unix.SIGTERM), false)
 		}, 3, true},
 		"signal": {func(*pod, *virtcontainers.Process, pausedIO) {}, 143, false},
+		"resized": {func(p *pod, e *virtcontainers.Process, output pausedIO) {
+			_ = e.Kill(p.t.Context(), uint32(unix.SIGWINCH), false) // ctr forwards it
+			select {
+			case <-e.Done():
+				p.t.Error("SIGWINCH, which ends no process, ends the wait for the reader")
+			case <-time.After(50 * time.Millisecond):
+			}
+			close(output.read)
+		}, 3, true},
+		"no signal": {func(_ *pod, _ *virtcontainers.Process, output pausedIO) { close(output.read) }, 255, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t)

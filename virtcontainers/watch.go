@@ -127,7 +127,7 @@ func (s *Sandbox) handleExit(e *api.Exit) {
 	exit := Exit{Status: e.Status & 0xff, At: exitTime(e, p.made, time.Now())}
 	leave, entered := s.calls.tryEnter() // no hibernation before its output is here
 	s.watchers.Go(func() {
-		p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes})
+		p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes}, e.Signaled)
 		if entered {
 			leave()
 		}

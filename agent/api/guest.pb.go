@@ -3312,8 +3312,10 @@ type Exit struct {
 	// process ended: the host reports the exit once it has forwarded that many
 	// (or the stream has ended). A terminal's output counts as stdout. Other
 	// processes may hold the stream and write more later.
-	StdoutBytes   uint64 `protobuf:"varint,6,opt,name=stdout_bytes,json=stdoutBytes,proto3" json:"stdout_bytes,omitempty"`
-	StderrBytes   uint64 `protobuf:"varint,7,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
+	StdoutBytes uint64 `protobuf:"varint,6,opt,name=stdout_bytes,json=stdoutBytes,proto3" json:"stdout_bytes,omitempty"`
+	StderrBytes uint64 `protobuf:"varint,7,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
+	// Whether a signal has ended the process: it may pass any status to exit(2).
+	Signaled      bool `protobuf:"varint,8,opt,name=signaled,proto3" json:"signaled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3395,6 +3397,13 @@ func (x *Exit) GetStderrBytes() uint64 {
 		return x.StderrBytes
 	}
 	return 0
+}
+
+func (x *Exit) GetSignaled() bool {
+	if x != nil {
+		return x.Signaled
+	}
+	return false
 }
 
 // OOM says that the guest kernel killed a process of the container because
@@ -4764,7 +4773,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x05Event\x12,\n" +
 	"\x04exit\x18\x01 \x01(\v2\x16.katabox.agent.v1.ExitH\x00R\x04exit\x12)\n" +
 	"\x03oom\x18\x02 \x01(\v2\x15.katabox.agent.v1.OOMH\x00R\x03oomB\a\n" +
-	"\x05event\"\xeb\x01\n" +
+	"\x05event\"\x87\x02\n" +
 	"\x04Exit\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x12\x10\n" +
@@ -4772,7 +4781,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x06status\x18\x04 \x01(\rR\x06status\x127\n" +
 	"\texited_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bexitedAt\x12!\n" +
 	"\fstdout_bytes\x18\x06 \x01(\x04R\vstdoutBytes\x12!\n" +
-	"\fstderr_bytes\x18\a \x01(\x04R\vstderrBytes\"(\n" +
+	"\fstderr_bytes\x18\a \x01(\x04R\vstderrBytes\x12\x1a\n" +
+	"\bsignaled\x18\b \x01(\bR\bsignaled\"(\n" +
 	"\x03OOM\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"6\n" +
 	"\x11KeepMountsRequest\x12!\n" +

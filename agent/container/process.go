@@ -19,7 +19,9 @@ import (
 type Exit struct {
 	// Status is what the process passed to exit(2), or 128 + signal.
 	Status uint32
-	At     time.Time
+	// Signaled is set if a signal has ended it: it may pass any status to exit(2).
+	Signaled bool
+	At       time.Time
 }
 
 // unknownStatus is the status of a process that could not be waited for.
@@ -57,7 +59,7 @@ func (p *Process) Wait() Exit {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok {
 		exit.Status = uint32(status.ExitStatus())
 		if status.Signaled() {
-			exit.Status = 128 + uint32(status.Signal())
+			exit.Status, exit.Signaled = 128+uint32(status.Signal()), true
 		}
 	}
 	return exit

@@ -57,6 +57,7 @@ func (q *eventQueue) exit(p *process, exit container.Exit, stdout, stderr uint64
 		ExecId:      p.execID,
 		Pid:         pid,
 		Status:      exit.Status,
+		Signaled:    exit.Signaled,
 		ExitedAt:    timestamppb.New(exit.At),
 		StdoutBytes: stdout,
 		StderrBytes: stderr,

@@ -214,5 +214,5 @@ func (p *fakeProcess) Wait() container.Exit {
 	status := <-p.end
 	_, _ = p.stdin.Close(), p.stdout.Close() // A nil file has no effect.
 	close(p.reaped)
-	return container.Exit{Status: status, At: time.Now()}
+	return container.Exit{Status: status, Signaled: status == 137, At: time.Now()}
 }

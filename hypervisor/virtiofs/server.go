@@ -140,9 +140,10 @@ func (s *Server) StateErr() error { return s.dev.state.last() }
 func (s *Server) Drop(path string) { s.fs.Drop(path) }
 
 // Idle reports whether the guest has nothing open in the mounts at and below a path of
-// the share, and each of its requests there is answered.
+// the share, and each of its requests there is answered. The requests come first: one
+// that opens a file has left what HasOpen finds when it is answered.
 func (s *Server) Idle(path string) bool {
-	return !s.fs.HasOpen(path) && !s.pool.serves(s.fs.Trees(path))
+	return !s.pool.serves(s.fs.Trees(path)) && !s.fs.HasOpen(path)
 }
 
 // Close stops serving. When it returns, every write whose success was reported

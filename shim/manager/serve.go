@@ -30,8 +30,11 @@ import (
 const (
 	// socketFD is the listening socket that start passed on.
 	socketFD = 3
-	// endTimeout bounds each part of the shutdown.
-	endTimeout = 10 * time.Second
+	// endTimeout bounds each part of the shutdown but the first: the sandbox bounds
+	// its own end, in which the guest gets time to end its processes and to flush its
+	// disks. What is not done by stopTimeout is left to "delete". It is below the 90 s
+	// after which systemd kills, unless it is told otherwise.
+	endTimeout, stopTimeout = 10 * time.Second, time.Minute
 	// unusedTimeout ends a daemon whose engine never created anything: the engine
 	// may have died, or not have understood the address.
 	unusedTimeout = 2 * time.Minute
@@ -62,7 +65,7 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	signal.Ignore(syscall.SIGPIPE)
+	defer catchSIGPIPE()()
 	for _, name := range []string{launchedEnv, configEnv} {
 		_ = os.Unsetenv(name) // must not reach the shim's children
 	}
@@ -101,6 +104,15 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	err = errors.Join(err, d.end(context.WithoutCancel(ctx), server))
 	tracer.Close()
 	return err
+}
+
+// catchSIGPIPE keeps a write to a pipe without a reader from ending this process,
+// until the function that it returns is called. The signal is not ignored: hooks and
+// loggers would inherit that (signal(7)).
+func catchSIGPIPE() (stop func()) {
+	dropped := make(chan os.Signal, 1)
+	signal.Notify(dropped, syscall.SIGPIPE)
+	return func() { signal.Stop(dropped) }
 }
 
 func inheritSocket() (net.Listener, error) { return Listener(os.NewFile(socketFD, "shim socket")) }
@@ -149,19 +161,19 @@ func (d *daemon) exitUnused() {
 
 // end stops every part of the daemon, each with its own timeout.
 func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
-	within := func(part func(context.Context) error) error {
-		ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	within := func(limit time.Duration, part func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		return part(ctx)
 	}
 	d.exitOnce.Do(d.markEnding) // the daemon ends because of a signal
 	err := errors.Join(
-		within(d.service.Stop),
+		within(stopTimeout, d.service.Stop),
 		removeSocket(bundle.AddressScheme+d.socket),
-		within(d.owed.Wait),
-		within(server.Shutdown),
+		within(endTimeout, d.owed.Wait),
+		within(endTimeout, server.Shutdown),
 		server.Close(),
-		within(d.publisher.Close),
+		within(endTimeout, d.publisher.Close),
 	)
 	if err != nil {
 		log.G(ctx).WithError(err).Error("shim ended with errors")

@@ -89,10 +89,11 @@ func script(t *testing.T, body string) string {
 
 func TestBinaryEnds(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	prog := script(t, fmt.Sprintf(`exec 5>&-; { echo "$CONTAINER_NAMESPACE $CONTAINER_ID $@"; cat <&3; cat <&4; } > %[1]s.tmp; mv %[1]s.tmp %[1]s`, out))
-	uri := "binary://" + prog + "?key=value&flag"
+	prog := script(t, fmt.Sprintf(`exec 5>&-; { echo "$CONTAINER_NAMESPACE $CONTAINER_ID"; printf '[%%s]' "$@"; echo; cat <&3; cat <&4; } > %[1]s.tmp; mv %[1]s.tmp %[1]s`, out))
+	uri := "binary://" + prog + "?key=value&flag&empty="
 	write(t, newIO(t, Paths{Stdout: uri, Stderr: uri, Namespace: "ns", ContainerID: "c1"}), "hello\n")
-	want := "ns c1 flag key value\nhello\noops\n"
+	// As with runc's shim each key has its value, also an empty one.
+	want := "ns c1\n[empty][][flag][][key][value]\nhello\noops\n"
 	var got []byte
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if got, _ = os.ReadFile(out); len(got) > 0 {

@@ -93,8 +93,8 @@ func startLogger(u *url.URL, namespace, containerID string) (*logger, error) {
 	return l, nil
 }
 
-// loggerArgs flattens the query to each key, then its value. It sorts them,
-// because a query has no order.
+// loggerArgs flattens the query to each key, then its value, which may be empty, as
+// runc's shim does. It sorts them, because a query has no order.
 func loggerArgs(query url.Values) []string {
 	var args []string
 	keys := make([]string, 0, len(query))
@@ -103,10 +103,7 @@ func loggerArgs(query url.Values) []string {
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		args = append(args, k)
-		if v := query.Get(k); v != "" {
-			args = append(args, v)
-		}
+		args = append(args, k, query.Get(k))
 	}
 	return args
 }

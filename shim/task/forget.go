@@ -12,19 +12,20 @@ import (
 const forgetTimeout = 10 * time.Second
 
 // execEnded forgets the exec after a while if the engine will not: iSulad runs
-// its health checks as execs, without a bound on their number.
+// its health checks as execs, without a bound on their number. Another exec may have
+// its id by then.
 func (s *Service) execEnded(containerID, execID string) {
 	if s.policy.KeepExecs == 0 {
 		return
 	}
+	p, err := s.process(containerID, execID)
+	if err != nil {
+		return // it is deleted
+	}
 	time.AfterFunc(s.policy.KeepExecs, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 		defer cancel()
-		p, err := s.process(containerID, execID)
-		if err == nil {
-			_, err = p.Delete(ctx)
-		}
-		if err != nil && !errdefs.IsNotFound(err) {
+		if _, err := p.Delete(ctx); err != nil && !errdefs.IsNotFound(err) {
 			log.G(ctx).WithError(err).Debug("exec is not forgotten")
 		}
 	})

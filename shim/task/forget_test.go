@@ -52,3 +52,34 @@ func TestExecsAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// An exec that has the id of one that was deleted is another one: it is not forgotten
+// in that one's place.
+func TestExecOfTheSameIDIsKept(t *testing.T) {
+	const kept = 300 * time.Millisecond
+	s := newShim(t, func(o *task.Options) { o.KeepExecs = kept })
+	ctx := t.Context()
+	s.run(t, sandboxID)
+	exec := &taskapi.ExecProcessRequest{ID: sandboxID, ExecID: "e1", Spec: &anypb.Any{Value: []byte("{}")}}
+	start := &taskapi.StartRequest{ID: sandboxID, ExecID: "e1"}
+	if _, err := s.Exec(ctx, exec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Start(ctx, start); err != nil {
+		t.Fatal(err)
+	}
+	s.exit(t, sandboxID, "e1", 0)
+	if _, err := s.Wait(ctx, &taskapi.WaitRequest{ID: sandboxID, ExecID: "e1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Delete(ctx, &taskapi.DeleteRequest{ID: sandboxID, ExecID: "e1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Exec(ctx, exec); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * kept)
+	if _, err := s.Start(ctx, start); err != nil {
+		t.Errorf("start of the second: %v", err)
+	}
+}

@@ -197,7 +197,7 @@ func (s *Service) State(_ context.Context, r *task.StateRequest) (*task.StateRes
 		ID: r.ID, ExecID: r.ExecID, Bundle: c.Bundle.Dir, Pid: uint32(info.PID), Status: status(info.State),
 		Stdin: paths.Stdin, Stdout: paths.Stdout, Stderr: paths.Stderr, Terminal: info.Terminal,
 	}
-	if info.State == virtcontainers.Stopped {
+	if resp.Status == tasktypes.Status_STOPPED { // also while it is being deleted
 		resp.ExitStatus, resp.ExitedAt = info.Exit.Status, timestamppb.New(info.Exit.At)
 	}
 	return resp, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,6 +38,12 @@ func TestReaderThatPauses(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		if n, err := readLater(t, d.CtrRun(ctx, d.Runtime(), d.NewID("ctr"), image.Busybox, print1M...)); n != size || err != nil {
 			t.Errorf("ctr run: %d bytes, %v, want %d", n, err, size)
+		}
+		// A status of 255 is no signal's.
+		failing := append(slices.Clone(print1M[:2]), print1M[2]+"; exit 255")
+		var exit *exec.ExitError
+		if n, err := readLater(t, d.CtrRun(ctx, d.Runtime(), d.NewID("ctr"), image.Busybox, failing...)); n != size || !errors.As(err, &exit) || exit.ExitCode() != 255 {
+			t.Errorf("ctr run of a command that fails: %d bytes, %v, want %d", n, err, size)
 		}
 		id := runDetached(ctx, t, d)
 		args := append([]string{"task", "exec", "--exec-id", "one", id}, print1M...)

@@ -200,6 +200,7 @@ func (p *process) end(status uint32) *api.Exit {
 	return &api.Exit{
 		ContainerId: p.id, ExecId: p.execID, Pid: 7, Status: status, ExitedAt: timestamppb.New(time.Now()),
 		StdoutBytes: p.written[api.Stream_STREAM_STDOUT], StderrBytes: p.written[api.Stream_STREAM_STDERR],
+		Signaled: status > 128 && status <= 128+64,
 	}
 }
 

@@ -131,7 +131,8 @@ func (h *host) exits(want ...*api.Exit) (last *api.Exit) {
 		e, err := h.events.Recv()
 		h.must("event", err)
 		last = e.GetExit()
-		if last.GetContainerId() != w.GetContainerId() || last.GetExecId() != w.GetExecId() || last.GetStatus() != w.GetStatus() {
+		if last.GetContainerId() != w.GetContainerId() || last.GetExecId() != w.GetExecId() || last.GetStatus() != w.GetStatus() ||
+			last.GetSignaled() != w.GetSignaled() {
 			h.Errorf("event %v, want the exit %v", e, w)
 		}
 	}

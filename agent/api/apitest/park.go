@@ -69,7 +69,7 @@ func parkInput(h *host) {
 func (h *host) end() {
 	h.Helper()
 	h.must("kill", h.kill("c", "", sigkill))
-	h.exits(&api.Exit{ContainerId: "c", Status: killed})
+	h.exits(&api.Exit{ContainerId: "c", Status: killed, Signaled: true})
 	_, err := h.delete("c", "")
 	h.must("Delete", err)
 }

@@ -163,13 +163,13 @@ func execsEnd(h *host) {
 	h.must("exec", h.exec("c", "e"))
 	h.must("start", h.start("c", "e"))
 	h.must("exit", h.Exit("c", "", 0))
-	h.exits(&api.Exit{ContainerId: "c", ExecId: "e", Status: killed}, &api.Exit{ContainerId: "c"})
+	h.exits(&api.Exit{ContainerId: "c", ExecId: "e", Status: killed, Signaled: true}, &api.Exit{ContainerId: "c"})
 }
 
 func unstarted(h *host) {
 	h.must("create", h.create("c", ""))
 	h.must("kill", h.kill("c", "", sigkill))
-	h.exits(&api.Exit{ContainerId: "c", Status: killed})
+	h.exits(&api.Exit{ContainerId: "c", Status: killed, Signaled: true})
 	if status, err := h.delete("c", ""); err != nil || status != killed {
 		h.Errorf("Delete: %d, %v", status, err)
 	}
