@@ -62,15 +62,18 @@ func sweep(platform Platform, killTimeout time.Duration) (swept []string, err er
 	return recoverAll(platform, dead, killTimeout)
 }
 
-// recoverAll recovers sandboxes whose shim is dead.
+// recoverAll recovers those of the sandboxes whose shim is still dead, and returns
+// their ids.
 func recoverAll(platform Platform, ids []string, killTimeout time.Duration) (recovered []string, err error) {
 	var errs []error
 	for _, id := range ids {
-		if _, err := Recover(platform, id, id, killTimeout); err != nil {
+		done, err := recoverOrphan(platform, id, killTimeout)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("recover sandbox %s: %w", id, err))
-			continue
 		}
-		recovered = append(recovered, id)
+		if done && err == nil {
+			recovered = append(recovered, id)
+		}
 	}
 	return recovered, errors.Join(errs...)
 }

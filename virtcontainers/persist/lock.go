@@ -48,7 +48,7 @@ func Abandoned(root string, owner Owner, age time.Duration) ([]string, error) {
 		if err != nil || time.Since(info.ModTime()) < age {
 			continue
 		}
-		if rec := read(root, filepath.Base(filepath.Dir(mark))); rec != nil && rec.Owner == owner && rec.orphaned() {
+		if rec := read(root, filepath.Base(filepath.Dir(mark))); rec != nil && rec.Owner == owner && rec.Orphaned() {
 			abandoned = append(abandoned, rec.SandboxID)
 		}
 	}
@@ -65,12 +65,12 @@ func Dead(root string, owner Owner) ([]string, error) {
 	}
 	var dead []string
 	for _, rec := range all {
-		if rec.Owner == owner && rec.orphaned() {
+		if rec.Owner == owner && rec.Orphaned() {
 			dead = append(dead, rec.SandboxID)
 		}
 	}
 	return dead, nil
 }
 
-// orphaned reports whether the record names a shim, which has died.
-func (r *Record) orphaned() bool { return r.Shim.PID > 0 && !r.Shim.Alive() }
+// Orphaned reports whether the record names a shim, which has died.
+func (r *Record) Orphaned() bool { return r.Shim.PID > 0 && !r.Shim.Alive() }
