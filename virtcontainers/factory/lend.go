@@ -88,12 +88,13 @@ func blankFor(key Key, t *Template) (*os.File, error) {
 	return memfile.Blank("katabox-template-"+string(key), info.Size())
 }
 
-// fill fills the file and tells others of it. They wait for the lock.
+// fill fills the file and tells others of it. They wait for the lock. If they cannot be
+// told, as when the template is being removed, they make a copy of their own.
 func (l *Lent) fill(fill func() error, lock *os.File) {
 	defer close(l.filled)
 	defer lock.Close()
-	if l.err = fill(); l.err == nil {
-		l.err = l.sign()
+	if l.err = fill(); l.err == nil && l.sign() != nil {
+		_ = os.Remove(l.note) // it may be there in part
 	}
 }
 

@@ -221,6 +221,30 @@ func TestNoteOfAFIFO(t *testing.T) {
 	}
 }
 
+// A template may be removed while its memory is copied: the machine has it all the same.
+func TestRemoveWhileFilled(t *testing.T) {
+	s, key, tpl := lendable(t)
+	dir := filepath.Join(s.Dir, string(key), lendersDir)
+	file, err := blankFor(key, tpl)
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Lent{File: file, note: filepath.Join(dir, "1-1"), filled: make(chan struct{})}
+	l.fill(func() error {
+		return errors.Join(memfile.Fill(file, tpl.Memory, tpl.MemorySum), s.Remove(key))
+	}, lock)
+	if err := errors.Join(l.Filled(), l.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLendDamaged(t *testing.T) {
 	s, key, tpl := lendable(t)
 	tpl.MemorySum++
