@@ -89,7 +89,7 @@ func blankFor(key Key, t *Template) (*os.File, error) {
 }
 
 // fill fills the file and tells others of it. They wait for the lock. If they cannot be
-// told, as when the template is being removed, they make a copy of their own.
+// told, as when the template is being removed, they make another copy.
 func (l *Lent) fill(fill func() error, lock *os.File) {
 	defer close(l.filled)
 	defer lock.Close()
