@@ -63,7 +63,7 @@ func TestSweepAbandonedSparesANewSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	swept := make(chan error, 1)
-	go func() { swept <- virtcontainers.SweepAbandoned(platform, time.Second) }()
+	go func() { swept <- virtcontainers.SweepAbandoned(platform, "", time.Second) }()
 	time.Sleep(300 * time.Millisecond) // it has found the sandbox, and waits
 	// The one that has the lock recovers it, and starts the next one.
 	if _, err := virtcontainers.Recover(platform, sandboxID, sandboxID, 10*time.Second); err != nil {
