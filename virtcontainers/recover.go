@@ -58,7 +58,7 @@ func recoverOrphan(platform Platform, sandboxID string, killTimeout time.Duratio
 		return false, err
 	}
 	if now, err := persist.Load(platform.StateDir(), name); err == nil && now.Shim != rec.Shim {
-		return true, nil // it has been replaced
+		return false, nil // the id is a new sandbox's, with all that has its name
 	}
 	return true, persist.Remove(platform.StateDir(), name)
 }

@@ -96,8 +96,9 @@ func TestSweepSparesANewRecord(t *testing.T) {
 		next = deadPod(t, host)
 		return nil
 	}
-	if _, err := virtcontainers.Sweep(platform, 10*time.Second); err != nil {
-		t.Fatal(err)
+	swept, err := virtcontainers.Sweep(platform, 10*time.Second)
+	if err != nil || len(swept) != 0 { // the caller removes the sockets of these ids
+		t.Fatalf("swept %v, error %v", swept, err)
 	}
 	if old[1].Alive() {
 		t.Error("the old sandbox's machine is alive")
