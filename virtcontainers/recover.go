@@ -35,12 +35,41 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 		return *rec, err
 	}
 	if err == nil {
-		markErr := persist.BeginRemoval(platform.StateDir(), name) // matters only if the removal fails
-		if err := removeRecorded(platform, rec, killTimeout); err != nil {
-			return *rec, errors.Join(err, markErr)
+		if err := removeMarked(platform, name, rec, killTimeout); err != nil {
+			return *rec, err
 		}
 	}
 	return *rec, errors.Join(err, persist.Remove(platform.StateDir(), name))
+}
+
+// recoverOrphan is Recover for a sandbox that was listed before: meanwhile another
+// process may have recovered it, and a new one with its id may have started, which
+// is left alone. It reports whether it has recovered one.
+func recoverOrphan(platform Platform, sandboxID string, killTimeout time.Duration) (bool, error) {
+	name := platform.Owner.Name(sandboxID)
+	rec, err := persist.Load(platform.StateDir(), name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || !rec.Orphaned() {
+		return false, err
+	}
+	if err := removeMarked(platform, name, rec, killTimeout); err != nil {
+		return false, err
+	}
+	if now, err := persist.Load(platform.StateDir(), name); err == nil && now.Shim != rec.Shim {
+		return false, nil // the id is a new sandbox's, with all that has its name
+	}
+	return true, persist.Remove(platform.StateDir(), name)
+}
+
+// removeMarked removes all that a record names, and marks the record meanwhile.
+func removeMarked(platform Platform, name string, rec *persist.Record, killTimeout time.Duration) error {
+	markErr := persist.BeginRemoval(platform.StateDir(), name) // matters only if the removal fails
+	if err := removeRecorded(platform, rec, killTimeout); err != nil {
+		return errors.Join(err, markErr)
+	}
+	return nil
 }
 
 // lastRemoval is the least time for the removal of cgroups: the kernel may still

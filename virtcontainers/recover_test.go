@@ -123,7 +123,7 @@ func TestRecoverAgain(t *testing.T) {
 	record := filepath.Join(platform.StateDir(), platform.Owner.Name(sandboxID))
 	sweep := func(want bool) {
 		t.Helper()
-		err := virtcontainers.SweepAbandoned(platform, time.Second)
+		err := virtcontainers.SweepAbandoned(platform, "", time.Second)
 		if _, statErr := os.Stat(record); err != nil || (statErr == nil) != want {
 			t.Errorf("swept with %v: the record is there: %v", err, statErr)
 		}

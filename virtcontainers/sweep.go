@@ -39,9 +39,17 @@ const abandonedAfter = 15 * time.Second
 
 // SweepAbandoned tries again to recover the sandboxes of the platform's Owner
 // for which Recover failed, or was killed. It is for engines that clean up after
-// a dead shim, once.
-func SweepAbandoned(platform Platform, killTimeout time.Duration) error {
+// a dead shim, once. starting is the id of the sandbox that is about to start, ""
+// for none: an earlier one of that id is recovered at once, since the new one's
+// record replaces its record.
+func SweepAbandoned(platform Platform, starting string, killTimeout time.Duration) error {
 	ids, err := persist.Abandoned(platform.StateDir(), platform.Owner, abandonedAfter)
+	if starting != "" && !slices.Contains(ids, starting) {
+		rec, loadErr := persist.Load(platform.StateDir(), platform.Owner.Name(starting))
+		if loadErr == nil && rec.Orphaned() {
+			ids = append([]string{starting}, ids...)
+		}
+	}
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -62,15 +70,18 @@ func sweep(platform Platform, killTimeout time.Duration) (swept []string, err er
 	return recoverAll(platform, dead, killTimeout)
 }
 
-// recoverAll recovers sandboxes whose shim is dead.
+// recoverAll recovers those of the sandboxes whose shim is still dead, and returns
+// their ids.
 func recoverAll(platform Platform, ids []string, killTimeout time.Duration) (recovered []string, err error) {
 	var errs []error
 	for _, id := range ids {
-		if _, err := Recover(platform, id, id, killTimeout); err != nil {
+		done, err := recoverOrphan(platform, id, killTimeout)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("recover sandbox %s: %w", id, err))
-			continue
 		}
-		recovered = append(recovered, id)
+		if done && err == nil {
+			recovered = append(recovered, id)
+		}
 	}
 	return recovered, errors.Join(errs...)
 }

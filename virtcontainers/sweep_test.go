@@ -1,12 +1,17 @@
 package virtcontainers_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/fakeguest"
+	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
 // Only a pod whose shim is dead is swept, and once.
@@ -34,5 +39,86 @@ func TestSweep(t *testing.T) {
 		if p.Alive() {
 			t.Errorf("process %d of the pod is alive", i)
 		}
+	}
+}
+
+// A sandbox that starts with the id of one that is about to be swept is left alone.
+func TestSweepAbandonedSparesANewSandbox(t *testing.T) {
+	host := newHost(t)
+	platform := host.Platform()
+	old := deadPod(t, host)
+	if err := old[0].Kill(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	name := platform.Owner.Name(sandboxID)
+	if err := persist.BeginRemoval(platform.StateDir(), name); err != nil {
+		t.Fatal(err)
+	}
+	longAgo := time.Now().Add(-time.Minute)
+	if err := os.Chtimes(filepath.Join(platform.StateDir(), name, "removing"), longAgo, longAgo); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := persist.Lock(platform.StateDir(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swept := make(chan error, 1)
+	go func() { swept <- virtcontainers.SweepAbandoned(platform, "", time.Second) }()
+	time.Sleep(300 * time.Millisecond) // it has found the sandbox, and waits
+	// The one that has the lock recovers it, and starts the next one.
+	if _, err := virtcontainers.Recover(platform, sandboxID, sandboxID, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	next := deadPod(t, host)
+	if err := errors.Join(unlock(), <-swept); err != nil {
+		t.Fatal(err)
+	}
+	checkAlive(t, host, next)
+}
+
+// So is one that starts while the old one is swept.
+func TestSweepSparesANewRecord(t *testing.T) {
+	host := newHost(t)
+	platform := host.Platform()
+	old := deadPod(t, host)
+	if err := old[0].Kill(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	store, err := persist.Create(platform.StateDir(), platform.Owner, sandboxID)
+	if err == nil {
+		err = store.Update(func(r *persist.Record) { r.Shim, r.VM, r.Network = old[0], old[1], []byte("{}") })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var next []persist.Process
+	platform.CleanNetwork = func(string, []byte) error {
+		next = deadPod(t, host)
+		return nil
+	}
+	swept, err := virtcontainers.Sweep(platform, 10*time.Second)
+	if err != nil || len(swept) != 0 { // the caller removes the sockets of these ids
+		t.Fatalf("swept %v, error %v", swept, err)
+	}
+	if old[1].Alive() {
+		t.Error("the old sandbox's machine is alive")
+	}
+	checkAlive(t, host, next)
+}
+
+// checkAlive checks that a sandbox of deadPod runs, and has its record, and removes it.
+func checkAlive(t *testing.T, host *fakeguest.Host, processes []persist.Process) {
+	t.Helper()
+	for i, p := range processes {
+		if !p.Alive() {
+			t.Errorf("process %d of the new sandbox was ended", i)
+		}
+	}
+	platform := host.Platform()
+	if _, err := persist.Load(platform.StateDir(), platform.Owner.Name(sandboxID)); err != nil {
+		t.Errorf("the new sandbox's record: %v", err)
+	}
+	if _, err := virtcontainers.Recover(platform, sandboxID, sandboxID, 10*time.Second); err != nil {
+		t.Error(err)
 	}
 }

@@ -303,6 +303,32 @@ func TestDeletePartly(t *testing.T) {
 	}
 }
 
+// So does the start of a container with the same id, before its record replaces the
+// old one, which alone names the rest.
+func TestStartAfterAFailedDelete(t *testing.T) {
+	host := newHost(t)
+	shim := sleeper(t, "/x/containerd-shim-kata-v2", "-namespace", "test", "-id", "pod")
+	k := newKilledShim(t, host, shim)
+	if err := shim.Kill(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, shim)
+	record := filepath.Join(host.Platform().StateDir(), k.params.owner().Name("pod"))
+	if err := persist.BeginRemoval(filepath.Dir(record), filepath.Base(record)); err != nil {
+		t.Fatal(err)
+	}
+	Sweep(t.Context(), newParams(t, host.RunDir, "next", nil), host.Platform())
+	if !k.vm.Alive() || !exists(record) {
+		t.Error("another start did not leave it to its delete")
+	}
+	Sweep(t.Context(), newParams(t, host.RunDir, "pod", nil), host.Platform())
+	gone(t, k.vm)
+	if exists(record) {
+		t.Error("the record is left")
+	}
+	remove(t, k.params, host)
+}
+
 // The delete of a service container leaves the pod alone while its shim runs, and
 // the pod's socket in any case.
 func TestDeleteServiceContainer(t *testing.T) {

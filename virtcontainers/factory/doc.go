@@ -6,7 +6,8 @@
 //
 //	DIR/                  root's, 0700
 //	    lock              held while a template is made, by the process that is named in it
-//	    making-XXXX/      a template that is being made; the next maker removes a dead one's
+//	    making-XXXX/      a template that is being made, or removed; the next maker removes a
+//	                      dead process's
 //	    failed-KEY        why the last try failed, and when: pods do not try again at once
 //	    KEY/memory        the guest's memory, sparse
 //	        state         all else of the machine

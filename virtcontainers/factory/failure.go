@@ -147,10 +147,13 @@ func (s Store) Claim(key Key) (*Lock, error) {
 
 // forget removes all recorded failures.
 func (s Store) forget() error {
-	files, err := filepath.Glob(filepath.Join(s.Dir, failedPrefix+"*"))
+	entries, err := os.ReadDir(s.Dir)
 	errs := []error{err}
-	for _, f := range files {
-		if err := os.Remove(f); !errors.Is(err, fs.ErrNotExist) {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), failedPrefix) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(s.Dir, e.Name())); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

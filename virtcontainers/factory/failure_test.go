@@ -74,6 +74,19 @@ func TestFailure(t *testing.T) {
 	}
 }
 
+// Whatever the directory's name is, its failures are removed with it.
+func TestFailureInADirectoryLikeAPattern(t *testing.T) {
+	in, _ := testInputs(t)
+	s := Store{Dir: filepath.Join(t.TempDir(), "[b]*")}
+	makeOne(t, s, in)
+	if err := s.Fail(keyOf(t, in), errors.New("why")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RemoveAll(); err != nil || exists(s.Dir) {
+		t.Errorf("remove all: %v; the directory is there: %v", err, exists(s.Dir))
+	}
+}
+
 // The content of a failure file is not trusted.
 func TestBadFailure(t *testing.T) {
 	in, _ := testInputs(t)

@@ -88,12 +88,13 @@ func blankFor(key Key, t *Template) (*os.File, error) {
 	return memfile.Blank("katabox-template-"+string(key), info.Size())
 }
 
-// fill fills the file and tells others of it. They wait for the lock.
+// fill fills the file and tells others of it. They wait for the lock. If they cannot be
+// told, as when the template is being removed, they make another copy.
 func (l *Lent) fill(fill func() error, lock *os.File) {
 	defer close(l.filled)
 	defer lock.Close()
-	if l.err = fill(); l.err == nil {
-		l.err = l.sign()
+	if l.err = fill(); l.err == nil && l.sign() != nil {
+		_ = os.Remove(l.note) // it may be there in part
 	}
 }
 
@@ -160,17 +161,37 @@ func openNoted(path string, memory *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", n.Process.PID, n.FD), os.O_RDONLY, 0)
+	f, err := n.open(memory)
+	if err != nil {
+		return nil, fmt.Errorf("open memory of process %d: %w", n.Process.PID, err)
+	}
+	return f, nil
+}
+
+// open opens what the note names, if that is memory of the size of a template's. It
+// opens nothing else for reading: the open of a FIFO could wait for its writer, that of
+// a device do something.
+func (n note) open(memory *os.File) (*os.File, error) {
+	place, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", n.Process.PID, n.FD), unix.O_PATH, 0)
 	if err != nil {
 		return nil, err
 	}
+	defer place.Close()
 	var st, want unix.Stat_t
-	err = errors.Join(unix.Fstat(int(f.Fd()), &st), unix.Fstat(int(memory.Fd()), &want))
-	if err == nil && (st.Dev != n.Dev || st.Ino != n.Ino || st.Size != want.Size || !memfile.Sealed(f) || !n.Process.Alive()) {
-		err = errors.New("it is another file")
-	}
+	err = errors.Join(unix.Fstat(int(place.Fd()), &st), unix.Fstat(int(memory.Fd()), &want))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open memory of process %d: %w", n.Process.PID, err), f.Close())
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	other := errors.New("it is another file")
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != n.Dev || st.Ino != n.Ino || st.Size != want.Size || !n.Process.Alive() {
+		return nil, other
+	}
+	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", place.Fd()), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if !memfile.Sealed(f) {
+		return nil, errors.Join(other, f.Close())
 	}
 	return f, nil
 }

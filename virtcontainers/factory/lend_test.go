@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -174,6 +175,73 @@ func TestWrongNotes(t *testing.T) {
 				t.Error("the note is still there")
 			}
 		})
+	}
+}
+
+// A note whose process and file are others' now delays nothing: the open of a FIFO
+// waits for its writer.
+func TestNoteOfAFIFO(t *testing.T) {
+	s, key, tpl := lendable(t)
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	end, err := os.OpenFile(fifo, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	text, err := json.Marshal(note{Process: self, FD: int(end.Fd()), Dev: 1, Ino: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(s.Dir, string(key), lendersDir)
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "0-0"), text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	lent := make(chan error, 1)
+	go func() {
+		l, err := s.Lend(key, tpl)
+		if err == nil {
+			err = l.Close()
+		}
+		lent <- err
+	}()
+	select {
+	case err := <-lent:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it waits for the FIFO's writer")
+	}
+}
+
+// A template may be removed while its memory is copied: the machine has it all the same.
+func TestRemoveWhileFilled(t *testing.T) {
+	s, key, tpl := lendable(t)
+	dir := filepath.Join(s.Dir, string(key), lendersDir)
+	file, err := blankFor(key, tpl)
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Lent{File: file, note: filepath.Join(dir, "1-1"), filled: make(chan struct{})}
+	l.fill(func() error {
+		return errors.Join(memfile.Fill(file, tpl.Memory, tpl.MemorySum), s.Remove(key))
+	}, lock)
+	if err := errors.Join(l.Filled(), l.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -77,25 +78,34 @@ func (t *Template) Close() error { return errors.Join(t.Memory.Close(), t.State.
 // memory is checked when it is copied.
 func (s Store) Open(key Key) (*Template, error) {
 	dir := filepath.Join(s.Dir, string(key))
-	rec, err := readRecord(dir)
-	if errors.Is(err, fs.ErrNotExist) && !exists(dir) {
+	t, err := openIn(dir, key)
+	if err != nil && !exists(dir) { // there was none, or it has just been removed
 		return nil, fmt.Errorf("template %s: %w", key, errdefs.ErrNotFound)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open template %s: %w", key, err)
 	}
+	now := time.Now()
+	_ = os.Chtimes(filepath.Join(dir, infoFile), now, now) // it may expire sooner
+	return t, nil
+}
+
+// openIn opens the template in a directory.
+func openIn(dir string, key Key) (*Template, error) {
+	rec, err := readRecord(dir)
+	if err != nil {
+		return nil, err
+	}
 	if rec.Key != key {
-		return nil, fmt.Errorf("open template %s: it is of %s", key, rec.Key)
+		return nil, fmt.Errorf("it is of %s", rec.Key)
 	}
 	t := &Template{MemorySum: rec.MemorySum}
 	if t.State, err = openState(filepath.Join(dir, StateFile), rec.StateSum); err != nil {
-		return nil, fmt.Errorf("open template %s: %w", key, err)
+		return nil, err
 	}
 	if t.Memory, err = regular.Open(filepath.Join(dir, MemoryFile)); err != nil {
-		return nil, errors.Join(fmt.Errorf("open template %s: %w", key, err), t.State.Close())
+		return nil, errors.Join(err, t.State.Close())
 	}
-	now := time.Now()
-	_ = os.Chtimes(filepath.Join(dir, infoFile), now, now) // it may expire sooner
 	return t, nil
 }
 
@@ -245,12 +255,21 @@ func (in Inputs) current() bool {
 }
 
 // Remove removes a template. Machines that are starting from it are not
-// affected. It is no error if there is none.
+// affected. It is no error if there is none. The template is moved aside first: a
+// pod, and one after a removal that was killed, finds all of it or none.
 func (s Store) Remove(key Key) error {
 	if !isKey(string(key)) {
 		return fmt.Errorf("remove template %q: not a key: %w", key, errdefs.ErrInvalidArgument)
 	}
-	if err := os.RemoveAll(filepath.Join(s.Dir, string(key))); err != nil {
+	aside := filepath.Join(s.Dir, makingPrefix+rand.Text()[:8])
+	err := os.Rename(filepath.Join(s.Dir, string(key)), aside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.RemoveAll(aside)
+	}
+	if err != nil {
 		return fmt.Errorf("remove template: %w", err)
 	}
 	return nil

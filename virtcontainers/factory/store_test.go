@@ -282,6 +282,29 @@ func TestTidy(t *testing.T) {
 	}
 }
 
+// An open of a template that is being removed gets all of it, or finds none: one that
+// is damaged would be remembered as a failure.
+func TestOpenWhileRemoved(t *testing.T) {
+	in, _ := testInputs(t)
+	s := Store{Dir: t.TempDir()}
+	for range 100 {
+		key := makeOne(t, s, in)
+		removed := make(chan error, 1)
+		go func() { removed <- s.Remove(key) }()
+		for err := error(nil); err == nil; {
+			var tpl *Template
+			if tpl, err = s.Open(key); err == nil {
+				err = tpl.Close()
+			} else if !errdefs.IsNotFound(err) {
+				t.Error(err)
+			}
+		}
+		if err := <-removed; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestOneMaker(t *testing.T) {
 	in, _ := testInputs(t)
 	s := Store{Dir: t.TempDir()}

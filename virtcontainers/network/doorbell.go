@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -97,30 +98,52 @@ func filterFor(i *api.Interface) []bpf.Instruction {
 			bpf.RetConstant{Val: 1},
 		)
 	}
+	var asked []bpf.Instruction
 	for _, a := range i.GetAddresses() {
 		if p, err := netip.ParsePrefix(a.GetPrefix()); err == nil {
-			f = append(f, asksFor(p.Addr().Unmap())...)
+			asked = append(asked, asksFor(p.Addr().Unmap())...)
 		}
 	}
-	return append(f, bpf.RetConstant{Val: 0})
+	if len(asked) > maxAsked {
+		asked = append(matching(arpFrame), matching(solicitationFrame)...)
+	}
+	return append(append(f, asked...), bpf.RetConstant{Val: 0})
 }
+
+// maxAsked is how many instructions a filter may have for questions: the kernel takes
+// 4096 (BPF_MAXINSNS), and fewer where net.core.optmem_max is small (20480 bytes by
+// default on older kernels), since it translates each to several of 8 bytes. An
+// interface with more addresses, some 80 of IPv4 or 26 of IPv6, is asked by every
+// question on its link.
+const maxAsked = 400
+
+// word is a part of a frame, of size bytes.
+type word struct {
+	off, size int
+	value     uint32
+}
+
+// How questions for an address begin.
+var (
+	arpFrame          = []word{{etherType, 2, unix.ETH_P_ARP}}
+	solicitationFrame = []word{{etherType, 2, unix.ETH_P_IPV6}, {ip6Next, 1, icmp6}, {icmp6Type, 1, solicitation}}
+)
 
 // asksFor returns the part of a filter that accepts frames that ask for an
 // address.
 func asksFor(a netip.Addr) []bpf.Instruction {
-	type word struct {
-		off, size int
-		value     uint32
-	}
-	words := []word{{etherType, 2, unix.ETH_P_ARP}}
-	at := arpTarget
+	words, at := slices.Clone(arpFrame), arpTarget
 	if a.Is6() {
-		words = []word{{etherType, 2, unix.ETH_P_IPV6}, {ip6Next, 1, icmp6}, {icmp6Type, 1, solicitation}}
-		at = nsTarget
+		words, at = slices.Clone(solicitationFrame), nsTarget
 	}
 	for bytes := a.AsSlice(); len(bytes) > 0; bytes, at = bytes[4:], at+4 {
 		words = append(words, word{at, 4, binary.BigEndian.Uint32(bytes)})
 	}
+	return matching(words)
+}
+
+// matching returns the part of a filter that accepts frames with all those words.
+func matching(words []word) []bpf.Instruction {
 	var f []bpf.Instruction
 	for n, w := range words {
 		toEnd := 2*(len(words)-n) - 1

@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
 )
 
 // arp returns a request for an address.
@@ -99,5 +103,40 @@ func TestDoorbellOfNothing(t *testing.T) {
 	var none Doorbell
 	if err := none.Wait(t.Context()); err == nil || none.Close() != nil {
 		t.Errorf("without links: %v", err)
+	}
+}
+
+// A link may have as many addresses as a guest may.
+func TestDoorbellOfManyAddresses(t *testing.T) {
+	p := newPod(t)
+	i := &api.Interface{Mac: []byte{2, 0, 0, 0, 0, 1}}
+	for n := range api.MaxAddresses {
+		i.Addresses = append(i.Addresses, &api.Address{Prefix: fmt.Sprintf("fd00::%x/64", n+1)})
+	}
+	index := linkOf(t, p.host, "eth0").Attrs().Index
+	bell := new(Doorbell)
+	defer bell.Close()
+	if err := bell.listen(index, i); err != nil {
+		t.Error(err)
+	}
+	// Each of its addresses still rings, and so do others' questions, but no other frame.
+	vm, err := bpf.NewVM(filterFor(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := []byte{2, 0, 0, 0, 0, 2}
+	for name, c := range map[string]struct {
+		frame []byte
+		rings bool
+	}{
+		"solicitation":  {icmp6Message(src, solicitation, "fd00::400"), true},
+		"advertisement": {icmp6Message(src, solicitation+1, "fd00::400"), false},
+		"ARP":           {arp(src, "10.1.0.9"), true},
+		"to its MAC":    {append(append(bytes.Clone(i.Mac), src...), make([]byte, 80)...), true},
+		"broadcast":     {append(bytes.Repeat([]byte{0xff}, 6), append(src, make([]byte, 80)...)...), false},
+	} {
+		if n, err := vm.Run(c.frame); err != nil || (n > 0) != c.rings {
+			t.Errorf("%s: %d, %v, want it to ring: %v", name, n, err, c.rings)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package persist
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -38,17 +39,20 @@ func Lock(root string, timeout time.Duration) (unlock func() error, err error) {
 // Abandoned lists the owner's sandboxes below root whose removal (BeginRemoval)
 // began at least that long ago and has not succeeded.
 func Abandoned(root string, owner Owner, age time.Duration) ([]string, error) {
-	marks, err := filepath.Glob(filepath.Join(root, "*", removalFile))
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list sandbox states: %w", err)
 	}
 	var abandoned []string
-	for _, mark := range marks {
-		info, err := os.Lstat(mark)
+	for _, e := range entries {
+		info, err := os.Lstat(filepath.Join(root, e.Name(), removalFile))
 		if err != nil || time.Since(info.ModTime()) < age {
 			continue
 		}
-		if rec := read(root, filepath.Base(filepath.Dir(mark))); rec != nil && rec.Owner == owner && rec.orphaned() {
+		if rec := read(root, e.Name()); rec != nil && rec.Owner == owner && rec.Orphaned() {
 			abandoned = append(abandoned, rec.SandboxID)
 		}
 	}
@@ -65,12 +69,12 @@ func Dead(root string, owner Owner) ([]string, error) {
 	}
 	var dead []string
 	for _, rec := range all {
-		if rec.Owner == owner && rec.orphaned() {
+		if rec.Owner == owner && rec.Orphaned() {
 			dead = append(dead, rec.SandboxID)
 		}
 	}
 	return dead, nil
 }
 
-// orphaned reports whether the record names a shim, which has died.
-func (r *Record) orphaned() bool { return r.Shim.PID > 0 && !r.Shim.Alive() }
+// Orphaned reports whether the record names a shim, which has died.
+func (r *Record) Orphaned() bool { return r.Shim.PID > 0 && !r.Shim.Alive() }

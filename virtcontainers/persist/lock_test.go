@@ -1,8 +1,10 @@
 package persist
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -68,5 +70,28 @@ func TestDeadListsSandboxesOfDeadShims(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"dead"}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Abandoned reads a directory whatever its name is.
+func TestAbandonedInADirectoryLikeAPattern(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "[b]*")
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Create(root, Owner{}, "dead")
+	if err == nil {
+		err = s.Update(func(r *Record) { r.Shim.PID = gone.Process.Pid })
+	}
+	if err := errors.Join(err, BeginRemoval(root, "dead")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Abandoned(root, Owner{}, 0)
+	if diff := cmp.Diff([]string{"dead"}, got); diff != "" || err != nil {
+		t.Errorf("error %v, %s", err, diff)
+	}
+	if got, err := Abandoned(filepath.Join(root, "missing"), Owner{}, 0); got != nil || err != nil {
+		t.Errorf("in no directory: %v, %v", got, err)
 	}
 }

@@ -116,7 +116,7 @@ func (p Pool) all() ([]Spare, error) {
 		s := Spare{ID: id, State: Making}
 		text, err := os.ReadFile(filepath.Join(p.dir(id), infoFile))
 		if err != nil || json.Unmarshal(text, &s.Info) != nil {
-			continue // it is just being removed
+			continue // it is just being removed, or was not removed completely (Tidy)
 		}
 		switch {
 		case exists(p.dir(id, socketFile)):
@@ -161,14 +161,30 @@ func (p Pool) Tidy() error {
 			errs = append(errs, p.remove(s))
 		}
 	}
-	news, err := filepath.Glob(filepath.Join(p.Dir, newPrefix+"*"))
-	errs = append(errs, err)
-	for _, path := range news {
-		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > newKept {
+	errs = append(errs, p.removeUnrecorded(), hostcgroup.SweepSpares(""))
+	return errors.Join(errs...)
+}
+
+// removeUnrecorded removes the directories of spares that were killed before they had
+// a record there, or while they removed it.
+func (p Pool) removeUnrecorded() error {
+	entries, err := os.ReadDir(p.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		path := filepath.Join(p.Dir, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), newPrefix):
+		case strings.HasPrefix(e.Name(), sparePrefix) && !exists(filepath.Join(path, infoFile)):
+		default:
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > newKept {
 			errs = append(errs, os.RemoveAll(path))
 		}
 	}
-	errs = append(errs, hostcgroup.SweepSpares(""))
 	return errors.Join(errs...)
 }
 

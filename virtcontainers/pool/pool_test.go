@@ -317,3 +317,31 @@ func TestForeignDirectory(t *testing.T) {
 		t.Error("a link is taken for the directory")
 	}
 }
+
+// What a spare left that was killed while it removed itself goes, but not before
+// one that is doing so has had the time.
+func TestTidyWithoutARecord(t *testing.T) {
+	p := newPool(t)
+	old := time.Now().Add(-time.Hour)
+	want := []string{"spare-young"}
+	for dir, at := range map[string]time.Time{"spare-old": old, "spare-young": time.Now(), ".new-old": old} {
+		path := filepath.Join(p.Dir, dir)
+		if err := errors.Join(os.MkdirAll(filepath.Join(path, "record"), 0o700), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Tidy(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(p.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if diff := cmp.Diff(want, left); diff != "" {
+		t.Error(diff)
+	}
+}
