@@ -174,6 +174,7 @@ func (c *Container) discard(ctx context.Context) error {
 	if _, err := client.Task().Wait(ctx, &task.WaitRequest{ID: c.ID}); err != nil {
 		return guest.Err(err)
 	}
+	c.settleFiles(ctx)
 	_, err := client.Task().Delete(ctx, &task.DeleteRequest{ID: c.ID})
 	return guest.Err(err)
 }
