@@ -109,6 +109,9 @@ func (s *Sandbox) runToEnd(ctx context.Context, files *guestfs.Container) error 
 	if exit.GetExitStatus() != 0 {
 		return fmt.Errorf("exit status %d", exit.GetExitStatus())
 	}
+	if !files.AwaitIdle(ctx) { // see settleFiles
+		return errors.New("the host does not answer all requests of the container's files")
+	}
 	_, err = s.client.Task().Delete(ctx, &task.DeleteRequest{ID: warmup.ID})
 	return guest.Err(err)
 }
