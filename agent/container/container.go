@@ -132,7 +132,12 @@ func networkStats() ([]*stats.NetworkStat, error) {
 // the host has not answered all requests about their files. Its processes must have
 // ended.
 func (c *Container) KeepMounts() {
-	if err := c.init.mounts.keep(); err != nil {
+	c.noteKept(c.init.mounts.keep())
+}
+
+// noteKept logs why the container's file systems outlive it that are not the share's.
+func (c *Container) noteKept(err error) {
+	if err != nil {
 		log.L.WithField("container", c.id).WithError(err).Warn("all of the container's file systems stay mounted, those on disks too")
 	}
 }
@@ -144,7 +149,7 @@ func (c *Container) Destroy() error {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)
 	}
 	_ = c.waiting.Close()
-	c.init.close()
+	c.noteKept(c.init.close())
 	c.hooks.poststop()
 	return nil
 }

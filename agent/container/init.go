@@ -30,10 +30,12 @@ func openInit(pid int) (initProcess, error) {
 	return init, nil
 }
 
-// close gives up what the agent holds of the init, which has ended.
-func (i initProcess) close() {
-	i.mounts.close()
+// close gives up what the agent holds of the init, which has ended. It returns why file
+// systems stay mounted that should not.
+func (i initProcess) close() error {
+	err := i.mounts.close()
 	_ = i.fd.Close()
+	return err
 }
 
 // openRoot opens the root directory of the init's mount namespace, which is that of

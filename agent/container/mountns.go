@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,19 +47,47 @@ func openMounts(pid int) (*mountNamespace, error) {
 // asks is answered before the second one.
 const barriers = 2
 
+// barrierTimeout bounds the wait for their answers: an external virtiofsd may hang.
+const barrierTimeout = 2 * time.Second
+
+// passBarriers reports whether the share has answered in time. A guest without one has
+// nothing to wait for.
+func passBarriers() bool {
+	passed := make(chan struct{})
+	go func() {
+		defer close(passed)
+		for range barriers {
+			var info unix.Statfs_t
+			_ = unix.Statfs(api.GuestSharedDir, &info)
+		}
+	}()
+	select {
+	case <-passed:
+		return true
+	case <-time.After(barrierTimeout):
+		return false
+	}
+}
+
 // close unmounts the namespace's file systems, unless others have them mounted too.
 // It blocks while these write back what they have to. The container's processes must
-// have ended.
-func (m *mountNamespace) close() {
-	fd := m.take()
-	if fd < 0 {
-		return
+// have ended. If the share does not answer, its file systems stay, as with keep, whose
+// error close returns.
+func (m *mountNamespace) close() (err error) {
+	if m.needsBarriers() && !passBarriers() {
+		err = m.keep()
 	}
-	for range barriers {
-		var info unix.Statfs_t
-		_ = unix.Statfs(api.GuestSharedDir, &info) // A guest without a share has nothing to wait for.
+	if fd := m.take(); fd >= 0 {
+		_ = unix.Close(fd)
 	}
-	_ = unix.Close(fd)
+	return err
+}
+
+// needsBarriers reports whether close would unmount file systems of the share.
+func (m *mountNamespace) needsBarriers() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fd >= 0 && !m.kept
 }
 
 // keep has the file systems of the share stay mounted until the guest ends. The others

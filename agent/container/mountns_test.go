@@ -25,5 +25,7 @@ func TestOpenInitThatWasKilled(t *testing.T) {
 	if init.mounts.fd >= 0 {
 		t.Error("it has a mount namespace: the test is wrong")
 	}
-	init.close()
+	if err := init.close(); err != nil {
+		t.Error(err)
+	}
 }
