@@ -99,7 +99,7 @@ func (c *Container) settleFiles(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, min(c.sandbox.killTimeout(), probeWait))
 	defer cancel()
 	if err := client.KeepMounts(ctx, c.ID); err != nil {
-		log.G(ctx).WithError(err).Warn("the guest unmounts file systems of a container while the host has not answered all its requests of them")
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the guest unmounts the container's file systems before the host has answered all requests of their files")
 		return
 	}
 	log.G(ctx).WithField("container", c.ID).Warn("the container's file systems stay mounted in the guest until it ends: " +

@@ -10,6 +10,9 @@
 //	Runtime.Create ──> Container (init waits) ──Start──> runs ──> Destroy
 //	                       └──Exec──> Process ──Wait──> Exit
 //
+// A container's file systems are unmounted by Destroy, and not when its last process
+// ends (mountNamespace).
+//
 // The program must import package inside. For its stage libcontainer runs the program's own
 // binary inside a container, so a container must be unable to change it
 // (CVE-2019-5736): libcontainer executes it through a read-only overlay mount

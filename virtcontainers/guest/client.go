@@ -199,7 +199,8 @@ func (c *Client) GrowVolume(ctx context.Context, target string, diskBytes uint64
 	return nil
 }
 
-// KeepMounts has a container's mounts stay in the guest until it ends.
+// KeepMounts has the share's file systems that a container has mounted stay mounted
+// in the guest until that ends.
 func (c *Client) KeepMounts(ctx context.Context, id string) error {
 	_, err := c.guest().KeepMounts(ctx, &api.KeepMountsRequest{ContainerId: id})
 	if err != nil {
