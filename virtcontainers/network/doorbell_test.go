@@ -116,7 +116,8 @@ func TestDoorbellOfManyAddresses(t *testing.T) {
 	index := linkOf(t, p.host, "eth0").Attrs().Index
 	bell := new(Doorbell)
 	defer bell.Close()
-	if err := bell.listen(index, i); err != nil {
+	// An index is one of its namespace: here there may be none of that number.
+	if err := p.host.do(func() error { return bell.listen(index, i) }); err != nil {
 		t.Error(err)
 	}
 	// Each of its addresses still rings, and so do others' questions, but no other frame.

@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,6 +112,28 @@ func TestRemovedLinks(t *testing.T) {
 			t.Error("a file that has lost its last name has no descriptor")
 		}
 		l.usable(n, "a file without a name")
+	})
+}
+
+// A pipe that the guest has open is found when the name by which it was opened is
+// gone and its descriptor is needed for another file: there is no handle of it.
+func TestRemovedLinkOfPipe(t *testing.T) {
+	newLinked(t, 50, func(l linked) {
+		dir, dfd, errno := l.fs.dir(l.th, rootID)
+		if errno != 0 {
+			panic(errno)
+		}
+		defer l.fs.leave(dir)
+		if err := errors.Join(unix.Mkfifoat(dfd, "pipe", 0o600), unix.Linkat(dfd, "pipe", dfd, "other", 0)); err != nil {
+			panic(err)
+		}
+		pipe := l.look(rootID, "pipe")
+		l.unlink(rootID, "pipe", nil)
+		a := l.look(rootID, "a").id
+		for i := range 50 {
+			l.usable(l.look(a, fmt.Sprint(i)), "another file")
+		}
+		l.usable(pipe, "the pipe")
 	})
 }
 

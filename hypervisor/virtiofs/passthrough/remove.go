@@ -30,7 +30,9 @@ func (fs *FS) remove(t *Thread, r *wire.Request, flags int) unix.Errno {
 
 // bound is the node of a name that is about to be removed, nil for none. keep is
 // set if its descriptor must be kept once it has no name that is known: because
-// the file has no other name, or because unused ones of its tree are closed soon.
+// the file has no other name, because unused ones of its tree are closed soon, or
+// because it is a pipe, a socket or a device. Those the guest opens without asking
+// the host, which has no handle by which it would find one that is open.
 type bound struct {
 	node *node
 	keep bool
@@ -64,7 +66,7 @@ func (fs *FS) bind(t *Thread, dir *node, fd int) (b bound, spare int) {
 	if n == nil || n.id == rootID || !n.is(&t.stx) {
 		return bound{}, fd
 	}
-	b = bound{node: n, keep: n.isDir() || t.stx.Nlink <= 1 || n.tree.lent}
+	b = bound{node: n, keep: n.kind != unix.S_IFREG || t.stx.Nlink <= 1 || n.tree.lent}
 	if b.keep && !tb.slots.mayPin() {
 		return bound{}, fd
 	}
