@@ -25,11 +25,9 @@ func dropBindData(mounts []specs.Mount) (dropped []string) {
 		}
 		var kept []string
 		for _, option := range m.Options {
-			switch {
-			case option == "defaults": // libcontainer knows it, and takes it for the file system's
-			case slices.Contains(known, option):
+			if slices.Contains(known, option) {
 				kept = append(kept, option)
-			default:
+			} else {
 				dropped = append(dropped, fmt.Sprintf("%q at %s", option, m.Destination))
 			}
 		}

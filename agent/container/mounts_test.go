@@ -21,7 +21,7 @@ func TestDropBindData(t *testing.T) {
 	}
 	want := []specs.Mount{
 		{Destination: "/dev/shm", Type: "bind", Source: "/s", Options: []string{"rbind", "rprivate"}},
-		{Destination: "/data", Source: "/s", Options: []string{"bind", "ro", "nosuid"}},
+		{Destination: "/data", Source: "/s", Options: []string{"bind", "ro", "nosuid", "defaults"}},
 		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"size=1m", "mode=1777"}},
 	}
 	if diff := cmp.Diff(want, mounts); diff != "" {

@@ -14,7 +14,7 @@ import (
 const CRIToolsVersion = "1.36.0"
 
 // RuncVersion is the runc that the "runc" handler runs, read by the same script.
-const RuncVersion = "1.5.2"
+const RuncVersion = "1.5.3"
 
 // cniBinDir is where Debian's containernetworking-plugins installs.
 const cniBinDir = "/usr/lib/cni"
