@@ -11,7 +11,7 @@ import (
 
 // CRIToolsVersion is the release of crictl and critest; tests/tools/critools.sh
 // reads it here.
-const CRIToolsVersion = "1.36.0"
+const CRIToolsVersion = "1.37.0"
 
 // RuncVersion is the runc that the "runc" handler runs, read by the same script.
 const RuncVersion = "1.5.3"

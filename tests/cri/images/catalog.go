@@ -74,6 +74,8 @@ func catalog(p parts) []definition {
 		{[]string{e2eImages + "nonewprivs:1.3"}, []layer{p.busybox, p.escalate}, specs.ImageConfig{Env: path, Entrypoint: []string{"/nonewprivs"}}},
 		{[]string{criImages + "test-image-predefined-group:latest"}, []layer{p.busybox, predefinedGroup()},
 			specs.ImageConfig{Env: path, User: "1000", Cmd: []string{"sh"}}},
+		// Mounted as an image volume, in which a shell is looked for.
+		{[]string{criImages + "test-image-tag:test"}, []layer{p.busybox, page("tag")}, specs.ImageConfig{Env: path, Cmd: []string{"sh"}}},
 	}
 	return append(all, smallOnes(p.idle)...)
 }
@@ -101,7 +103,7 @@ func smallOnes(program []byte) []definition {
 		one(criImages+"test-image-user-uid-group:latest", "1003:33"),
 		one(criImages+"test-image-user-username-group:latest", "www-data:33"),
 	}
-	for _, name := range []string{"latest:latest", "tag:test", "tag:all", "1:latest", "2:latest", "3:latest"} {
+	for _, name := range []string{"latest:latest", "tag:all", "1:latest", "2:latest", "3:latest"} {
 		all = append(all, one(criImages+"test-image-"+name, ""))
 	}
 	return all
