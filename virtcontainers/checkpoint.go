@@ -59,7 +59,7 @@ func (c *Container) Checkpoint(ctx context.Context, opts CheckpointOptions) erro
 }
 
 func (c *Container) checkpoint(ctx context.Context, opts CheckpointOptions) (size int64, err error) {
-	key, err := checkpointKey(c.sandbox.opts.Config.Runtime.CheckpointKeyFile)
+	key, err := checkpointKey(ctx, c.sandbox.opts.Config.Runtime.CheckpointKeyFile)
 	if err != nil {
 		return 0, err
 	}

@@ -38,20 +38,21 @@ type Restoration struct {
 
 // OpenRestoration opens the checkpoint in a directory for the container that
 // opts describe. The caller closes it when the container was created. The key is
-// that of the configuration.
-func OpenRestoration(dir string, cfg *config.Config, opts ContainerOptions) (*Restoration, error) {
-	r, err := openRestoration(dir, cfg, opts)
+// that of the configuration. Ctx bounds it: the disk may hang.
+func OpenRestoration(ctx context.Context, dir string, cfg *config.Config, opts ContainerOptions) (*Restoration, error) {
+	key, err := checkpointKey(ctx, cfg.Runtime.CheckpointKeyFile)
+	var r *Restoration
+	if err == nil {
+		open := func() (*Restoration, error) { return openRestoration(dir, key, opts) }
+		r, err = inTime(ctx, open, (*Restoration).Close)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("restore container %s from %s: %w", opts.ID, dir, err)
 	}
 	return r, nil
 }
 
-func openRestoration(dir string, cfg *config.Config, opts ContainerOptions) (*Restoration, error) {
-	key, err := checkpointKey(cfg.Runtime.CheckpointKeyFile)
-	if err != nil {
-		return nil, err
-	}
+func openRestoration(dir string, key checkpoint.Key, opts ContainerOptions) (*Restoration, error) {
 	file, err := regular.Open(filepath.Join(dir, checkpoint.File)) // a checkpoint may come from anywhere
 	if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("it is no checkpoint of this runtime: %w: %w", err, errdefs.ErrInvalidArgument)
@@ -83,12 +84,12 @@ func checkSaved(saved checkpoint.Container, opts ContainerOptions) error {
 	return nil
 }
 
-// Close closes the checkpoint. It may be called for nil.
-func (r *Restoration) Close() error {
-	if r == nil {
-		return nil
+// Close closes the checkpoint. It may be called for nil, and does not wait for the
+// disk: the file was only read.
+func (r *Restoration) Close() {
+	if r != nil {
+		go r.file.Close()
 	}
-	return r.file.Close()
 }
 
 // of returns the restoration of that container of a sandbox, nil if it is none.

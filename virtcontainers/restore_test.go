@@ -49,7 +49,7 @@ func (s *saver) restoration(id string) *restoration {
 // restore creates the container.
 func (s *saver) restore(r *restoration) (*saver, error) {
 	s.t.Helper()
-	from, err := virtcontainers.OpenRestoration(r.dir, r.config, r.container)
+	from, err := virtcontainers.OpenRestoration(s.t.Context(), r.dir, r.config, r.container)
 	if err != nil {
 		return nil, err
 	}
@@ -471,7 +471,7 @@ func TestRestoreGivenUp(t *testing.T) {
 		cancel()
 	}()
 	r := s.restoration("next")
-	from, err := virtcontainers.OpenRestoration(r.dir, r.config, r.container)
+	from, err := virtcontainers.OpenRestoration(s.t.Context(), r.dir, r.config, r.container)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,28 +38,13 @@ type saving struct {
 // create makes the file in a directory, which is made if it is missing. It waits no
 // longer than ctx: the disk may hang. A file that it makes later is removed.
 func (w *saving) create(ctx context.Context, dir string) error {
-	type made struct {
-		file *lateFile
-		err  error
+	create := func() (*lateFile, error) { return createLate(filepath.Join(dir, checkpoint.File)) }
+	file, err := inTime(ctx, create, func(file *lateFile) { _ = file.remove() })
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("make a file in %s: %w", dir, err)
 	}
-	answer := make(chan made)
-	go func() {
-		file, err := createLate(filepath.Join(dir, checkpoint.File))
-		select {
-		case answer <- made{file, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = file.remove() // the caller has gone
-			}
-		}
-	}()
-	select {
-	case m := <-answer:
-		w.file = m.file
-		return m.err
-	case <-ctx.Done():
-		return fmt.Errorf("make a file in %s: %w", dir, context.Cause(ctx))
-	}
+	w.file = file
+	return err
 }
 
 // remove removes the file, once a finish that was given up has ended. It waits for that
@@ -162,12 +147,13 @@ func mostOf(spec hypervisor.Spec) int64 {
 // minKey is the least length of a key, in bytes, and maxKey the most that is read.
 const minKey, maxKey = 32, 4096
 
-// checkpointKey reads the key of checkpoints, nil if path is empty.
-func checkpointKey(path string) (checkpoint.Key, error) {
+// checkpointKey reads the key of checkpoints, nil if path is empty. Ctx bounds it: the
+// disk may hang.
+func checkpointKey(ctx context.Context, path string) (checkpoint.Key, error) {
 	if path == "" {
 		return nil, nil
 	}
-	key, err := readKey(path)
+	key, err := inTime(ctx, func() (checkpoint.Key, error) { return readKey(path) }, func(checkpoint.Key) {})
 	if err != nil {
 		return nil, fmt.Errorf("read key (runtime.checkpoint_key_file): %w", err)
 	}

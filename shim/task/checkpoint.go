@@ -53,9 +53,9 @@ func checkRestorable(r *task.CreateTaskRequest, place bundle.Membership) error {
 }
 
 // openCheckpoint opens the checkpoint that a request names; nil if it names none.
-func openCheckpoint(r *task.CreateTaskRequest, cfg *config.Config, opts virtcontainers.ContainerOptions) (*virtcontainers.Restoration, error) {
+func openCheckpoint(ctx context.Context, r *task.CreateTaskRequest, cfg *config.Config, opts virtcontainers.ContainerOptions) (*virtcontainers.Restoration, error) {
 	if r.Checkpoint == "" {
 		return nil, nil //nolint:nilnil // said above
 	}
-	return virtcontainers.OpenRestoration(r.Checkpoint, cfg, opts)
+	return virtcontainers.OpenRestoration(ctx, r.Checkpoint, cfg, opts)
 }

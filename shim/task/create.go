@@ -83,7 +83,7 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 		s.abandon()
 		return nil, err
 	}
-	restore, err := openCheckpoint(r, cfg, opts)
+	restore, err := openCheckpoint(ctx, r, cfg, opts)
 	if err != nil {
 		s.abandon()
 		return nil, err
