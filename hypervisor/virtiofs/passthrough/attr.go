@@ -77,7 +77,7 @@ func (fs *FS) setattr(t *Thread, r *wire.Request) unix.Errno {
 	if in == nil {
 		return unix.EINVAL
 	}
-	n, fd, errno := fs.file(t, r.Node())
+	n, fd, errno := fs.fileToChange(t, r.Node())
 	if errno != 0 {
 		return errno
 	}

@@ -82,7 +82,7 @@ func (fs *FS) link(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	n, fd, errno := fs.file(t, in.Oldnodeid)
+	n, fd, errno := fs.fileToChange(t, in.Oldnodeid)
 	if errno != 0 {
 		return errno
 	}
@@ -135,7 +135,9 @@ func (fs *FS) createAt(t *Thread, r *wire.Request, dfd int, name string, in *fus
 	return fd, errnoOf(err)
 }
 
-// createOver opens a file that already exists, unknown to the guest.
+// createOver opens a file that already exists, unknown to the guest. One that is not
+// regular is stale: the guest's kernel looks the name up again, and opens a pipe or a
+// device itself, or follows a link.
 func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name string, in *fuse.CreateIn) unix.Errno {
 	if errno := t.asRoot(); errno != 0 {
 		return errno
@@ -143,6 +145,10 @@ func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name st
 	var out fuse.EntryOut
 	if errno := fs.entry(t, dir, dfd, name, &out); errno != 0 {
 		return errno
+	}
+	if out.Mode&unix.S_IFMT != unix.S_IFREG {
+		fs.nodes.forget(out.NodeId, 1)
+		return unix.ESTALE
 	}
 	n, fd, errno := fs.openFile(t, r, out.NodeId, in.Flags, in.OpenFlags)
 	if errno != 0 {

@@ -178,6 +178,28 @@ func (fs *FS) inPlace(t *Thread, n *node) unix.Errno {
 	return errno
 }
 
+// fileToChange is file for a change that the guest may ask for by a path: a file that
+// was replaced is stale, unless the guest has it open. What it uses without a handle
+// here (a working directory, an open pipe or device) is taken for open.
+func (fs *FS) fileToChange(t *Thread, id uint64) (*node, int, unix.Errno) {
+	n, fd, errno := fs.file(t, id)
+	if errno != 0 || n.kind != unix.S_IFREG && n.kind != unix.S_IFLNK {
+		return n, fd, errno
+	}
+	errno = fs.inPlace(t, n)
+	if errno == unix.ESTALE {
+		if h := fs.handles.useOf(n); h != nil {
+			fs.handles.done(h)
+			errno = 0
+		}
+	}
+	if errno != 0 {
+		fs.leave(n)
+		return nil, -1, errno
+	}
+	return n, fd, 0
+}
+
 func (fs *FS) checkPlace(t *Thread, n *node) unix.Errno {
 	tb := &fs.nodes
 	tb.mu.Lock()

@@ -63,7 +63,7 @@ func (fs *FS) setxattr(t *Thread, r *wire.Request) unix.Errno {
 	if uint64(in.Size) > uint64(len(rest)) || in.Size > xattrMax {
 		return unix.EINVAL
 	}
-	n, fd, errno := fs.file(t, r.Node())
+	n, fd, errno := fs.fileToChange(t, r.Node())
 	if errno != 0 {
 		return errno
 	}
@@ -82,7 +82,7 @@ func (fs *FS) removexattr(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	n, fd, errno := fs.file(t, r.Node())
+	n, fd, errno := fs.fileToChange(t, r.Node())
 	if errno != 0 {
 		return errno
 	}
