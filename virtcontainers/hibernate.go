@@ -138,6 +138,9 @@ func (s *Sandbox) save(ctx context.Context, z *slept) error {
 	if err := s.vm.Pause(pausing); err != nil {
 		return err
 	}
+	if err := s.files.Settled(); err != nil {
+		return fmt.Errorf("it is busy: it waits for files of the host: %w: %w", err, errdefs.ErrUnavailable)
+	}
 	return s.storeImage(ctx, z)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,20 +18,29 @@ import (
 func hungDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
+	mountHung(t, dir)
+	return dir
+}
+
+// mountHung mounts a file system that answers nothing until release, and the test's end
+// at the latest.
+func mountHung(t *testing.T, at string) (release func()) {
+	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Skipf("this test needs FUSE in this machine's kernel: %v", err)
 	}
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", dev)
-	if err := unix.Mount("katabox-hung", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+	if err := unix.Mount("katabox-hung", at, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		_ = unix.Close(dev)
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH)
+	release = sync.OnceFunc(func() {
+		_ = unix.Unmount(at, unix.MNT_FORCE|unix.MNT_DETACH)
 		_ = unix.Close(dev)
 	})
-	return dir
+	t.Cleanup(release)
+	return release
 }
 
 // shortly checks that what is called with a context ends with it.

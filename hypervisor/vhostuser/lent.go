@@ -129,10 +129,11 @@ func (q *Queue) restart(fresh bool) error {
 // ErrBroken if a page of it was missing; then f did not complete.
 func Guard(f func() error) error { return guarded(f) }
 
-// settled returns an error if chains are still taken, or were returned after
-// the queue had stopped: the guest's memory does not have their results yet,
-// and another process that continues the queue would never give them.
-func (q *Queue) settled() error {
+// Settled returns an error if chains are still taken, or were returned after the
+// queue had stopped. The guest's memory does not have their results, or may get them
+// at any time: it cannot be saved, not for another process that continues the queue
+// either, which would never give them.
+func (q *Queue) Settled() error {
 	q.lock()
 	defer q.mu.Unlock()
 	if taken, late := q.lent.chains, len(q.lent.late); taken+late > 0 {

@@ -89,7 +89,7 @@ func (s *server) beginTransfer(load bool, m *message) error {
 		if v.done != nil {
 			return fmt.Errorf("queue %d is running: stop the machine first", v.queue.index)
 		}
-		if err := v.queue.settled(); err != nil {
+		if err := v.queue.Settled(); err != nil {
 			return err
 		}
 	}

@@ -136,6 +136,16 @@ func (s *Server) Err() error {
 // are those of passthrough.FS.Save and Load.
 func (s *Server) StateErr() error { return s.dev.state.last() }
 
+// Settled returns an error if the guest, whose machine has stopped, waits for an answer.
+// It would be written to the guest's memory at any time, or has been since it stopped.
+func (s *Server) Settled() error {
+	var errs []error
+	for _, q := range s.dev.queues {
+		errs = append(errs, q.Settled())
+	}
+	return errors.Join(errs...)
+}
+
 // Drop releases what is mounted at and below a path of the share.
 func (s *Server) Drop(path string) { s.fs.Drop(path) }
 

@@ -73,6 +73,20 @@ func (h *Host) VM() *fake.VM {
 	return vms[len(vms)-1]
 }
 
+// Share is the connection of the last machine that was launched to the server of its
+// share, nil for none. A test may use it as that machine does.
+func (h *Host) Share() *os.File {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.machines[len(h.machines)-1]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.files) == 0 {
+		return nil
+	}
+	return m.files[0]
+}
+
 // Leftovers lists what sandboxes have left on the host: open machines,
 // transports and connections, mounts and state.
 func (h *Host) Leftovers() ([]string, error) {

@@ -198,6 +198,15 @@ func (p *Pod) ExplainState(err error) error {
 	return p.share.ExplainState(err)
 }
 
+// Settled returns an error if the guest, whose machine has stopped, waits for an answer
+// of the share's: its memory would not have it.
+func (p *Pod) Settled() error {
+	if p.share == nil {
+		return nil
+	}
+	return p.share.Settled()
+}
+
 // HasDisks reports whether a container or a volume of the pod uses a disk of
 // the host: the guest must flush it before it ends.
 func (p *Pod) HasDisks() bool { return p.disks != nil && p.disks.Len() > 0 }

@@ -34,6 +34,9 @@ type backend interface {
 	// stateErr returns why the server's state could not be saved or loaded, with
 	// the machine's; nil if it could.
 	stateErr() error
+	// settled returns an error if a guest whose machine has stopped waits for an
+	// answer; a daemon, which does not say, counts as settled.
+	settled() error
 	// drop closes the server's files in a directory of the share that was
 	// unmounted.
 	drop(dir string)
@@ -55,6 +58,7 @@ func (d *daemonBackend) done() <-chan struct{} { return d.Done() }
 func (d *daemonBackend) lastWords() string     { return tailOf(d.Process) }
 func (d *daemonBackend) drop(string)           {}
 func (d *daemonBackend) stateErr() error       { return nil }
+func (d *daemonBackend) settled() error        { return nil }
 func (d *daemonBackend) idle(string) bool      { return true }
 
 // reach implements backend: a daemon maps the machine's memory.
@@ -108,6 +112,7 @@ func (o *ownBackend) err() error            { return o.server.Err() }
 func (o *ownBackend) lastWords() string     { return "" }
 func (o *ownBackend) drop(dir string)       { o.server.Drop(dir) }
 func (o *ownBackend) stateErr() error       { return o.server.StateErr() }
+func (o *ownBackend) settled() error        { return o.server.Settled() }
 func (o *ownBackend) idle(dir string) bool  { return o.server.Idle(dir) }
 
 func (o *ownBackend) reach(owner hypervisor.MemoryOwner) error { return o.server.Reach(owner) }

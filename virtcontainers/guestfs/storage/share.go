@@ -114,6 +114,10 @@ func (s *Share) ExplainState(err error) error {
 	return err
 }
 
+// Settled returns an error if the guest, whose machine has stopped, waits for an answer
+// of the share's: its memory would not have it.
+func (s *Share) Settled() error { return s.served.settled() }
+
 // Close stops serving and removes the tree, with everything that containers
 // have in it. It waits for no container that is added or removed meanwhile: that
 // may hang with a file system of the host. It may be called again.
