@@ -66,7 +66,7 @@ type Network struct {
 	nics    map[int]*nic // by the index of the link
 	ids     map[string]bool
 	told    map[string]bool // what was already logged or refused
-	seen    string          // the namespace's state at the last look
+	seen    string          // the namespace's state at the watch's last look, or the first Plug
 	closed  bool
 	away    bool // the VM is to have no NICs: see Unplug
 

@@ -78,7 +78,9 @@ func (n *Network) plug(ctx context.Context, vm Machine) error {
 	if err != nil {
 		return err
 	}
-	n.seen = found.fingerprint()
+	if n.seen == "" {
+		n.seen = found.fingerprint() // later ones are the watch's
+	}
 	errs := []error{n.refuse(found), n.unplugGone(ctx, vm, found), n.refresh(found), n.plugNew(ctx, vm, found)}
 	state, notes, err := found.describe(n.paths())
 	if err != nil {

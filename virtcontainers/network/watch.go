@@ -33,9 +33,10 @@ var watched = []int{
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 }
 
-// Watch calls changed when what the guest should be told differs from the last
-// Plug, or a link has lost its redirect, and again, after a while, if changed
-// fails. A burst of changes is one call; this package's own changes cause none. It returns nil when ctx ends,
+// Watch calls changed when what the guest should be told differs from the first
+// Plug, then from its own last look, or a link has lost its redirect, and again, after
+// a while, if changed fails. A later Plug of another caller is no look: it may have
+// failed, or what followed it. A burst of changes is one call; this package's own changes cause none. It returns nil when ctx ends,
 // and an error when the namespace cannot be watched, or was closed.
 func (n *Network) Watch(ctx context.Context, changed func() error) error {
 	file, err := n.subscribe(ctx)
@@ -54,7 +55,7 @@ func (n *Network) Watch(ctx context.Context, changed func() error) error {
 }
 
 // watch begins with a scan: something may have changed between the
-// last Plug and the subscription.
+// first Plug and the subscription.
 func (n *Network) watch(ctx context.Context, news news, changed func() error) error {
 	var pause time.Duration
 	for retry := false; ; {
@@ -71,7 +72,7 @@ func (n *Network) watch(ctx context.Context, news news, changed func() error) er
 	}
 }
 
-// differs reports whether the namespace has changed since the last look, or a
+// differs reports whether the namespace has changed since it was last asked, or a
 // link has no redirect, which Plug then restores. A failed look counts as a change:
 // the Plug that follows reports the error.
 func (n *Network) differs(ctx context.Context) (bool, error) {

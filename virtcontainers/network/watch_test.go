@@ -267,3 +267,22 @@ func descriptor(t *testing.T, file interface{ Fd() uintptr }) int {
 	t.Helper()
 	return int(file.Fd())
 }
+
+// A change that another caller's Plug has met is a change for the watch all the same:
+// that Plug may have failed, or what follows it.
+func TestWatchSeesWhatAnotherPlugHasMet(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	must(t, n.Plug(t.Context(), vm))
+	if differs, err := n.differs(t.Context()); differs || err != nil {
+		t.Errorf("after the first Plug: differs %v, %v", differs, err)
+	}
+	p.veth(t, "late", "10.3.0.2/24")
+	must(t, n.Plug(t.Context(), vm))
+	for _, want := range []bool{true, false} {
+		if differs, err := n.differs(t.Context()); differs != want || err != nil {
+			t.Errorf("after another Plug: differs %v, want %v, %v", differs, want, err)
+		}
+	}
+}
