@@ -49,6 +49,9 @@ func (s *Sandbox) add(c *Container) error {
 	if _, taken := s.containers[c.ID]; taken {
 		return fmt.Errorf("container %s: %w", c.ID, errdefs.ErrAlreadyExists)
 	}
+	if c.ID != s.ID && s.opts.Restore.keeps(c.ID) {
+		return fmt.Errorf("container %s: container %s continues from one with that id, and has its directories: %w", c.ID, s.ID, errdefs.ErrAlreadyExists)
+	}
 	s.containers[c.ID] = c
 	return nil
 }

@@ -100,6 +100,10 @@ func (r *Restoration) of(id string) *Restoration {
 	return r
 }
 
+// keeps reports whether the restored container has the directories, in the share and in
+// the guest, of a container with that id. It may be called for nil.
+func (r *Restoration) keeps(id string) bool { return r != nil && r.request.ShareID == id }
+
 // most returns how large the saved machine could become; nil if that is not known. It
 // may be called for nil.
 func (r *Restoration) most() *sizing.Most {

@@ -78,3 +78,16 @@ func TestRestoreForgedMounts(t *testing.T) {
 		})
 	}
 }
+
+// A restored container's directories in the guest and in the share have the id of the
+// first one of all that continued from each other. Another container must not get them:
+// its removal would take them from the one that runs.
+func TestRestoredKeepsItsFirstID(t *testing.T) {
+	s := newSaver(t)
+	s.says("before ")
+	s.saveAndEnd()
+	next := s.restored(s.restoration("next"))
+	_, err := next.Create(t.Context(), next.options(sandboxID, nil), ignore)
+	wantError(t, "create", err, errdefs.IsAlreadyExists, "container next continues from one with that id")
+	next.checkGoesOn()
+}
