@@ -166,7 +166,7 @@ func TestCheckMachine(t *testing.T) {
 		"same":    {func(*Machine) {}, ""},
 		"version": {func(m *Machine) { m.VMM = "9.0" }, "10.0.2"},
 		"cpu":     {func(m *Machine) { m.CPU = "model name : A\n" }, "another CPU"},
-		"changed": {func(m *Machine) { m.Description = []string{"-smp", "2"} }, `"1"`},
+		"changed": {func(m *Machine) { m.Description = []string{"-smp", "2"} }, `its machine has -smp "1", this one "2"`},
 		"more":    {func(m *Machine) { m.Description = []string{"-smp", "1", "-bios"} }, "-bios"},
 		"less":    {func(m *Machine) { m.Description = []string{"-smp"} }, `"1"`},
 	} {

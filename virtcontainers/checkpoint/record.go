@@ -61,11 +61,20 @@ func (m Machine) Check(has Machine) error {
 	}
 	for i, arg := range m.Description {
 		if i >= len(has.Description) || has.Description[i] != arg {
-			return fmt.Errorf("its machine has %q, this one %q (the configuration has changed?): %w",
-				arg, strings.Join(has.Description[min(i, len(has.Description)):min(i+1, len(has.Description))], ""), errdefs.ErrFailedPrecondition)
+			return fmt.Errorf("its machine has %s%q, this one %q (the configuration has changed?): %w",
+				option(m.Description, i), arg, strings.Join(has.Description[min(i, len(has.Description)):min(i+1, len(has.Description))], ""), errdefs.ErrFailedPrecondition)
 		}
 	}
 	return fmt.Errorf("this machine has %q besides (the configuration has changed?): %w", has.Description[len(m.Description):], errdefs.ErrFailedPrecondition)
+}
+
+// option returns the option to which an argument belongs, and a space; empty for an
+// argument that is an option.
+func option(args []string, i int) string {
+	if i == 0 || !strings.HasPrefix(args[i-1], "-") || strings.HasPrefix(args[i], "-") {
+		return ""
+	}
+	return args[i-1] + " "
 }
 
 // model returns the line of a CPU's description that names it.
