@@ -130,18 +130,50 @@ func (m *Mapping) Close() error {
 	return m.pagemap.Close()
 }
 
-// Discard implements memfile.Memory: the process sees the file afterwards. One that
-// has changed nothing is left alone: it may be traced by another program.
-func (m *Mapping) Discard() error {
-	if used, err := m.Used(); err == nil && used == 0 {
+// maxPiece bounds how much of a mapping is discarded by one call, which must end
+// within traceTime: two GiB of changed pages have taken a busy host 0.6 s. A process
+// whose thread cannot be let go in time is killed (seize).
+const maxPiece = 128 << 20
+
+// piece is a part of a mapping.
+type piece struct{ at, size uint64 }
+
+// changedPieces returns the pieces of a mapping that have changed pages.
+func (m *Mapping) changedPieces(size uint64) (all []piece, err error) {
+	err = m.eachRun(func(at, length uint64) error {
+		for from := at / size * size; from < at+length; from += size {
+			if len(all) == 0 || all[len(all)-1].at != from {
+				all = append(all, piece{from, min(size, m.size-from)})
+			}
+		}
 		return nil
+	})
+	return all, err
+}
+
+// Discard implements memfile.Memory: the process sees the file afterwards. One that
+// has changed nothing is left alone: it may be traced by another program. After an
+// error a part may be discarded.
+func (m *Mapping) Discard() error {
+	pieces, err := m.changedPieces(maxPiece)
+	if err != nil {
+		return fmt.Errorf("discard %s: %w", m.Name(), err)
 	}
+	for _, p := range pieces {
+		if err := m.discard(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Mapping) discard(p piece) error {
 	pid, ok := m.owner.Hold()
 	if !ok {
 		return fmt.Errorf("discard %s: %w", m.Name(), unix.ESRCH)
 	}
 	defer m.owner.Release()
-	if err := madvise(pid, m.start, m.size, unix.MADV_DONTNEED); err != nil {
+	if err := madvise(pid, m.start+p.at, p.size, unix.MADV_DONTNEED); err != nil {
 		return fmt.Errorf("discard %s of process %d: %w", m.Name(), pid, err)
 	}
 	return nil

@@ -50,6 +50,39 @@ func TestImageOfPrivateMemory(t *testing.T) {
 	}
 }
 
+// Memory is given back piece by piece, each of which takes the kernel a bounded time.
+// Pieces without a change are left alone.
+func TestDiscardInPieces(t *testing.T) {
+	p := start(t)
+	m := p.mapping(t)
+	const size = 64 * pageSize
+	pieces, err := m.changedPieces(size)
+	must(t, err)
+	if len(pieces) != (pages+63)/64 {
+		t.Errorf("%d pieces for %d pages", len(pieces), pages)
+	}
+	next := uint64(0)
+	for _, one := range pieces {
+		if one.at != next || one.size > size {
+			t.Errorf("a piece of %d bytes at %d, want at most %d at %d", one.size, one.at, size, next)
+		}
+		next = one.at + one.size
+	}
+	if next != m.size {
+		t.Errorf("pieces up to %d of %d", next, m.size)
+	}
+	for _, one := range pieces[1:] {
+		must(t, m.discard(one))
+	}
+	left, err := m.changedPieces(size)
+	must(t, err)
+	if len(left) != 1 || left[0] != pieces[0] {
+		t.Errorf("changed are %v, want %v", left, pieces[:1])
+	}
+	must(t, m.Discard())
+	p.is(t, "original")
+}
+
 // Each thread that waits makes the call, and then waits as before.
 func TestEveryThreadGoesOn(t *testing.T) {
 	p := start(t)
