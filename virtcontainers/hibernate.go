@@ -111,7 +111,7 @@ func (s *Sandbox) fallAsleep(ctx context.Context, z *slept) error {
 	if err := s.save(ctx, z); err != nil {
 		return err
 	}
-	return s.giveBack(z)
+	return s.giveBack(ctx, z)
 }
 
 // save pauses the machine and writes its memory to the image. A call that comes
@@ -168,19 +168,29 @@ func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
 	})
 }
 
-// giveBack gives the memory back to the host. A QEMU that was taken over can
-// prevent that for a part. If it is the first, the guest still has all of its
-// memory; otherwise it is lost.
-func (s *Sandbox) giveBack(z *slept) error {
-	for i, part := range z.memory {
+// giveBack gives the memory back to the host. If that fails, as a QEMU that was taken
+// over can have it do, the guest gets again what it may lack.
+func (s *Sandbox) giveBack(ctx context.Context, z *slept) error {
+	for _, part := range z.memory {
 		if err := part.Discard(); err != nil {
-			if i > 0 {
-				s.lose(err)
-			}
-			return err
+			return errors.Join(err, s.putBack(context.WithoutCancel(ctx), z))
 		}
 	}
 	return nil
+}
+
+// putBack writes the image to memory of which a part was given back; the rest is as in
+// the image. After an error the guest is lost.
+func (s *Sandbox) putBack(ctx context.Context, z *slept) error {
+	ctx, cancel := context.WithTimeout(ctx, z.wakeTimeout())
+	defer cancel()
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	err := z.do(ctx, func() error { return memfile.RestoreImage(ctx, z.image, z.key, z.memory) })
+	if err != nil {
+		s.lose(fmt.Errorf("the guest's memory could not be restored: %w", err))
+	}
+	return err
 }
 
 // continueAfter lets the machine run again after a hibernation that failed. A

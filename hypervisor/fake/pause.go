@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -15,7 +16,9 @@ import (
 const (
 	StepPause  Step = "pause"
 	StepMemory Step = "memory parts"
-	StepAnswer Step = "answer"
+	// StepDiscard gives memory back to the host. If it fails, half of it is given back.
+	StepDiscard Step = "discard"
+	StepAnswer  Step = "answer"
 )
 
 // Answer implements hypervisor.VM.
@@ -85,7 +88,26 @@ func (vm *VM) MemoryParts(ctx context.Context) ([]memfile.Memory, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return memfile.Files(os.NewFile(uintptr(fd), "memory")), nil
+	return []memfile.Memory{ram{memfile.File{File: os.NewFile(uintptr(fd), "memory")}, vm}}, nil
+}
+
+// ram is the machine's memory file.
+type ram struct {
+	memfile.File
+	vm *VM
+}
+
+// Discard implements memfile.Memory.
+func (r ram) Discard() error {
+	cause := r.vm.monitor.enter(context.Background(), StepDiscard, r.vm)
+	if cause == nil {
+		return r.File.Discard()
+	}
+	size, err := r.Size()
+	if err == nil {
+		err = unix.Fallocate(int(r.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(size/2))
+	}
+	return errors.Join(cause, err)
 }
 
 var _ hypervisor.Pauser = (*VM)(nil)

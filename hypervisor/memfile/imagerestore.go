@@ -14,8 +14,9 @@ import (
 
 // RestoreImage writes an image back into the memory it was stored from: the same
 // number of parts in the same order, with the same sizes. They must have no content
-// (Discard). It fails on an image that was changed, truncated, reordered, extended,
-// or stored with another key or for other memory; then the content is undefined.
+// (Discard), or what the image has. It fails on an image that was changed, truncated,
+// reordered, extended, or stored with another key or for other memory; then the content
+// is undefined.
 //
 // The image must hold nothing else and is read to its end. Ctx is checked for
 // each record; the image's Read is not interrupted.
