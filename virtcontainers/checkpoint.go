@@ -99,8 +99,12 @@ func (s *Sandbox) holdCalls(ctx context.Context) (open func(), err error) {
 }
 
 // saveQuiet saves the container while nothing else calls the guest. An error leaves
-// no file, unless the machine is lost after it was saved.
+// no file, unless the machine is lost after it was saved. A SIGKILL for the container
+// ends that: writing its memory may take long, or hang with the disk, and the guest may
+// not answer.
 func (c *Container) saveQuiet(ctx context.Context, key checkpoint.Key, opts CheckpointOptions) (size int64, err error) {
+	ctx, stop := c.init.unlessDoomed(ctx)
+	defer stop()
 	thaw, err := c.freeze(ctx)
 	if err != nil {
 		return 0, err
@@ -116,11 +120,8 @@ func (c *Container) saveQuiet(ctx context.Context, key checkpoint.Key, opts Chec
 	return 0, errors.Join(err, to.remove())
 }
 
-// saveFrozen saves the container whose processes stand still. A SIGKILL for it ends
-// that: writing its memory may take long, or hang with the disk.
+// saveFrozen saves the container whose processes stand still.
 func (c *Container) saveFrozen(ctx context.Context, to *saving, opts CheckpointOptions) (err error) {
-	ctx, stop := c.init.unlessDoomed(ctx)
-	defer stop()
 	if to.record, err = c.describe(ctx); err != nil {
 		return err
 	}
@@ -146,6 +147,9 @@ func (c *Container) freeze(ctx context.Context) (thaw func() error, err error) {
 	}
 	if _, err := client.Task().Pause(ctx, &task.PauseRequest{ID: c.ID}); err != nil {
 		_ = c.thaw(ctx, client) // the guest may have done it all the same
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("have its processes stand still: %w", context.Cause(ctx))
+		}
 		return nil, guest.Err(err)
 	}
 	return func() error { return c.thaw(ctx, client) }, nil
