@@ -88,16 +88,18 @@ func sweepFresh(dir string, before time.Time) {
 }
 
 // placeCheckpoint moves a complete checkpoint to dir, and removes the directory
-// that it was in.
+// that it was in. After an error it is still there.
 func placeCheckpoint(fresh, dir string) error {
-	err := os.Rename(filepath.Join(fresh, checkpoint.File), filepath.Join(dir, checkpoint.File))
-	if err == nil {
-		err = os.Remove(fresh)
+	if err := os.WriteFile(filepath.Join(fresh, inventory), []byte(inventoryText), 0o600); err != nil {
+		return err
 	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, inventory), []byte(inventoryText), 0o600)
+	for _, name := range []string{inventory, checkpoint.File} {
+		if err := os.Rename(filepath.Join(fresh, name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
 	}
-	return err
+	_ = os.Remove(fresh) // otherwise the next checkpoint removes it
+	return nil
 }
 
 // Restore makes a container from a checkpoint in a directory, and runs it.

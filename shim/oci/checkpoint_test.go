@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/virtcontainers/checkpoint"
 )
 
 // Directories of calls that were killed go, but none that another call may be using,
@@ -44,5 +46,62 @@ func TestSweepFresh(t *testing.T) {
 	slices.Sort(want)
 	if diff := cmp.Diff(want, left); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// saved makes a directory with a complete checkpoint in dir.
+func saved(t *testing.T, dir string) (fresh string) {
+	t.Helper()
+	fresh = filepath.Join(dir, freshPrefix+rand.Text())
+	if err := os.Mkdir(fresh, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(fresh, checkpoint.File), []byte("saved"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fresh
+}
+
+// A checkpoint is put in the place of a former one, and no link in the directory is
+// followed.
+func TestPlaceCheckpoint(t *testing.T) {
+	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+	for _, name := range []string{inventory, checkpoint.File} {
+		if err := os.Symlink(other, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(other, []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh := saved(t, dir)
+	if err := placeCheckpoint(fresh, dir); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		other: "other", filepath.Join(dir, inventory): inventoryText, filepath.Join(dir, checkpoint.File): "saved",
+	} {
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("%s has %q, %v, want %q", path, text, err, want)
+		}
+	}
+	if _, err := os.Stat(fresh); err == nil {
+		t.Errorf("%s is left", fresh)
+	}
+}
+
+// A checkpoint that cannot be put into its directory stays where it is: the error says
+// that it is there.
+func TestPlaceCheckpointFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, inventory), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fresh := saved(t, dir)
+	if err := placeCheckpoint(fresh, dir); err == nil {
+		t.Error("it was put in the place of a directory")
+	}
+	if text, err := os.ReadFile(filepath.Join(fresh, checkpoint.File)); err != nil || string(text) != "saved" {
+		t.Errorf("it has %q, %v", text, err)
 	}
 }
