@@ -154,8 +154,12 @@ func (s *Sandbox) openSavedFiles(ctx context.Context) error {
 
 // launchAwaiting starts a machine that awaits the saved one's state.
 func (s *Sandbox) launchAwaiting(ctx context.Context) error {
+	saved := &s.opts.Restore.from.Record.Machine.Layout
+	if err := s.sizing.CheckModules(saved.ModulesMiB); err != nil {
+		return err
+	}
 	spec := s.spec()
-	spec.Awaits = &s.opts.Restore.from.Record.Machine.Layout
+	spec.Awaits = saved
 	if s.opts.Config.Hypervisor.Debug {
 		spec.ConsoleLine = guest.ConsoleLog(ctx)
 	}

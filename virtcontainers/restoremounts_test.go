@@ -91,3 +91,45 @@ func TestRestoredKeepsItsFirstID(t *testing.T) {
 	wantError(t, "create", err, errdefs.IsAlreadyExists, "container next continues from one with that id")
 	next.checkGoesOn()
 }
+
+// A checkpoint gives its machine no more memory than this host and its configuration
+// allow, whatever it says of itself.
+func TestRestoreTooMuchMemory(t *testing.T) {
+	s := newSaver(t)
+	s.saveAndEnd()
+	for what, tc := range map[string]struct {
+		modules []uint64
+		fits    bool
+	}{
+		"little":   {[]uint64{256}, true},
+		"much":     {[]uint64{256, 1 << 20}, false},
+		"overflow": {[]uint64{1 << 63, 1 << 63}, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := s.restoration("next")
+			r.dir = t.TempDir()
+			h := &r.config.Hypervisor
+			h.MemorySlots, h.MaxMemoryMiB = 10, 1024
+			rewrite(t, s, r.dir, func(rec *checkpoint.Record) {
+				spec := s.vm.Spec
+				spec.MemorySlots, spec.MaxMemoryMiB = 10, 2<<20
+				description, err := s.host.Monitor.Describe(spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rec.Machine.Description, rec.Machine.MaxMemoryMiB, rec.Machine.Layout.ModulesMiB = description, spec.MaxMemoryMiB, tc.modules
+			})
+			next, err := s.restore(r)
+			if !tc.fits {
+				wantError(t, "restore", err, errdefs.IsFailedPrecondition, "this host and its configuration allow 1024 MiB")
+				checkNothingLeft(t, s.host)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			next.start(initOf(t, next.c))
+			next.checkGoesOn()
+		})
+	}
+}
