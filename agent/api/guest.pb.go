@@ -1572,6 +1572,12 @@ type SetNetworkRequest struct {
 	Neighbours []*Neighbour `protobuf:"bytes,5,rep,name=neighbours,proto3" json:"neighbours,omitempty"`
 	// lo is to have no IPv6, as on the host: no ::1.
 	LoWithoutIpv6 bool `protobuf:"varint,6,opt,name=lo_without_ipv6,json=loWithoutIpv6,proto3" json:"lo_without_ipv6,omitempty"`
+	// Policy rules, at most MaxRules, none of those with which a network namespace
+	// begins. Of several with one priority the first is used first.
+	Rules []*Rule `protobuf:"bytes,7,rep,name=rules,proto3" json:"rules,omitempty"`
+	// Which of the rules with which a network namespace begins (internal/fibrule,
+	// Defaults) the guest is not to have.
+	AbsentRules   []*Rule `protobuf:"bytes,8,rep,name=absent_rules,json=absentRules,proto3" json:"absent_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1646,6 +1652,20 @@ func (x *SetNetworkRequest) GetLoWithoutIpv6() bool {
 		return x.LoWithoutIpv6
 	}
 	return false
+}
+
+func (x *SetNetworkRequest) GetRules() []*Rule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *SetNetworkRequest) GetAbsentRules() []*Rule {
+	if x != nil {
+		return x.AbsentRules
+	}
+	return nil
 }
 
 // DNS is the guest's own resolver; containers bring their own resolv.conf.
@@ -1888,7 +1908,7 @@ func (x *Address) GetNoPrefixRoute() bool {
 	return false
 }
 
-// Route is one route of the main table.
+// Route is one route.
 type Route struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Interface string                 `protobuf:"bytes,1,opt,name=interface,proto3" json:"interface,omitempty"`
@@ -1899,11 +1919,13 @@ type Route struct {
 	Source  string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
 	// rtnetlink(7)'s rtm_scope and, when not 0, RTAX_MTU, RTA_PRIORITY and
 	// RTAX_ADVMSS.
-	Scope         uint32 `protobuf:"varint,5,opt,name=scope,proto3" json:"scope,omitempty"`
-	Onlink        bool   `protobuf:"varint,6,opt,name=onlink,proto3" json:"onlink,omitempty"`
-	Mtu           uint32 `protobuf:"varint,7,opt,name=mtu,proto3" json:"mtu,omitempty"`
-	Metric        uint32 `protobuf:"varint,8,opt,name=metric,proto3" json:"metric,omitempty"`
-	AdvMss        uint32 `protobuf:"varint,9,opt,name=adv_mss,json=advMss,proto3" json:"adv_mss,omitempty"`
+	Scope  uint32 `protobuf:"varint,5,opt,name=scope,proto3" json:"scope,omitempty"`
+	Onlink bool   `protobuf:"varint,6,opt,name=onlink,proto3" json:"onlink,omitempty"`
+	Mtu    uint32 `protobuf:"varint,7,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	Metric uint32 `protobuf:"varint,8,opt,name=metric,proto3" json:"metric,omitempty"`
+	AdvMss uint32 `protobuf:"varint,9,opt,name=adv_mss,json=advMss,proto3" json:"adv_mss,omitempty"`
+	// The table; 0 is the main one. The local one is the kernel's.
+	Table         uint32 `protobuf:"varint,10,opt,name=table,proto3" json:"table,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2001,6 +2023,250 @@ func (x *Route) GetAdvMss() uint32 {
 	return 0
 }
 
+func (x *Route) GetTable() uint32 {
+	if x != nil {
+		return x.Table
+	}
+	return 0
+}
+
+// Rule is one policy rule (ip-rule(8)). What is not set matches everything.
+type Rule struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Ipv6     bool                   `protobuf:"varint,1,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	Priority uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Networks ("10.0.0.0/8").
+	Source      string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	Destination string `protobuf:"bytes,4,opt,name=destination,proto3" json:"destination,omitempty"`
+	// The action is for what does not match.
+	Invert bool `protobuf:"varint,5,opt,name=invert,proto3" json:"invert,omitempty"`
+	// mark is compared with the bits of a packet's mark that are in mask.
+	Mark uint32 `protobuf:"varint,6,opt,name=mark,proto3" json:"mark,omitempty"`
+	Mask uint32 `protobuf:"varint,7,opt,name=mask,proto3" json:"mask,omitempty"`
+	// Names of interfaces in the request, or "lo".
+	InInterface  string `protobuf:"bytes,8,opt,name=in_interface,json=inInterface,proto3" json:"in_interface,omitempty"`
+	OutInterface string `protobuf:"bytes,9,opt,name=out_interface,json=outInterface,proto3" json:"out_interface,omitempty"`
+	// IPv4's type of service, IPv6's traffic class.
+	Tos uint32 `protobuf:"varint,10,opt,name=tos,proto3" json:"tos,omitempty"`
+	// Number of an IP protocol.
+	Protocol         uint32 `protobuf:"varint,11,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	SourcePorts      *Range `protobuf:"bytes,12,opt,name=source_ports,json=sourcePorts,proto3" json:"source_ports,omitempty"`
+	DestinationPorts *Range `protobuf:"bytes,13,opt,name=destination_ports,json=destinationPorts,proto3" json:"destination_ports,omitempty"`
+	// User ids of the socket's owner.
+	Uids *Range `protobuf:"bytes,14,opt,name=uids,proto3" json:"uids,omitempty"`
+	// FR_ACT_TO_TBL, _BLACKHOLE, _UNREACHABLE or _PROHIBIT
+	// (include/uapi/linux/fib_rules.h).
+	Action uint32 `protobuf:"varint,15,opt,name=action,proto3" json:"action,omitempty"`
+	// For FR_ACT_TO_TBL: the table, not 0, and the longest prefix whose routes are
+	// ignored.
+	Table                uint32  `protobuf:"varint,16,opt,name=table,proto3" json:"table,omitempty"`
+	SuppressPrefixLength *uint32 `protobuf:"varint,17,opt,name=suppress_prefix_length,json=suppressPrefixLength,proto3,oneof" json:"suppress_prefix_length,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *Rule) Reset() {
+	*x = Rule{}
+	mi := &file_guest_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rule) ProtoMessage() {}
+
+func (x *Rule) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rule.ProtoReflect.Descriptor instead.
+func (*Rule) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Rule) GetIpv6() bool {
+	if x != nil {
+		return x.Ipv6
+	}
+	return false
+}
+
+func (x *Rule) GetPriority() uint32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Rule) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Rule) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *Rule) GetInvert() bool {
+	if x != nil {
+		return x.Invert
+	}
+	return false
+}
+
+func (x *Rule) GetMark() uint32 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
+func (x *Rule) GetMask() uint32 {
+	if x != nil {
+		return x.Mask
+	}
+	return 0
+}
+
+func (x *Rule) GetInInterface() string {
+	if x != nil {
+		return x.InInterface
+	}
+	return ""
+}
+
+func (x *Rule) GetOutInterface() string {
+	if x != nil {
+		return x.OutInterface
+	}
+	return ""
+}
+
+func (x *Rule) GetTos() uint32 {
+	if x != nil {
+		return x.Tos
+	}
+	return 0
+}
+
+func (x *Rule) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *Rule) GetSourcePorts() *Range {
+	if x != nil {
+		return x.SourcePorts
+	}
+	return nil
+}
+
+func (x *Rule) GetDestinationPorts() *Range {
+	if x != nil {
+		return x.DestinationPorts
+	}
+	return nil
+}
+
+func (x *Rule) GetUids() *Range {
+	if x != nil {
+		return x.Uids
+	}
+	return nil
+}
+
+func (x *Rule) GetAction() uint32 {
+	if x != nil {
+		return x.Action
+	}
+	return 0
+}
+
+func (x *Rule) GetTable() uint32 {
+	if x != nil {
+		return x.Table
+	}
+	return 0
+}
+
+func (x *Rule) GetSuppressPrefixLength() uint32 {
+	if x != nil && x.SuppressPrefixLength != nil {
+		return *x.SuppressPrefixLength
+	}
+	return 0
+}
+
+// Range is from first to last.
+type Range struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint32                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Range) Reset() {
+	*x = Range{}
+	mi := &file_guest_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Range) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Range) ProtoMessage() {}
+
+func (x *Range) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Range.ProtoReflect.Descriptor instead.
+func (*Range) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Range) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Range) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 // Neighbour is a permanent entry of the neighbour table.
 type Neighbour struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2013,7 +2279,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2291,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2304,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{32}
+	return file_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Neighbour) GetInterface() string {
@@ -2073,7 +2339,7 @@ type SetNetworkResponse struct {
 
 func (x *SetNetworkResponse) Reset() {
 	*x = SetNetworkResponse{}
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2351,7 @@ func (x *SetNetworkResponse) String() string {
 func (*SetNetworkResponse) ProtoMessage() {}
 
 func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2364,7 @@ func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkResponse.ProtoReflect.Descriptor instead.
 func (*SetNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{33}
+	return file_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetNetworkResponse) GetChanges() []string {
@@ -2121,7 +2387,7 @@ type SetResourcesRequest struct {
 
 func (x *SetResourcesRequest) Reset() {
 	*x = SetResourcesRequest{}
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2399,7 @@ func (x *SetResourcesRequest) String() string {
 func (*SetResourcesRequest) ProtoMessage() {}
 
 func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2412,7 @@ func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesRequest.ProtoReflect.Descriptor instead.
 func (*SetResourcesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{34}
+	return file_guest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetResourcesRequest) GetCpus() uint32 {
@@ -2174,7 +2440,7 @@ type SetResourcesResponse struct {
 
 func (x *SetResourcesResponse) Reset() {
 	*x = SetResourcesResponse{}
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2452,7 @@ func (x *SetResourcesResponse) String() string {
 func (*SetResourcesResponse) ProtoMessage() {}
 
 func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2465,7 @@ func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesResponse.ProtoReflect.Descriptor instead.
 func (*SetResourcesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{35}
+	return file_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetResourcesResponse) GetCpus() uint32 {
@@ -2247,7 +2513,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2525,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2538,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{36}
+	return file_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Storage) GetDriver() string {
@@ -2339,7 +2605,7 @@ type FSGroup struct {
 
 func (x *FSGroup) Reset() {
 	*x = FSGroup{}
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2617,7 @@ func (x *FSGroup) String() string {
 func (*FSGroup) ProtoMessage() {}
 
 func (x *FSGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2630,7 @@ func (x *FSGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FSGroup.ProtoReflect.Descriptor instead.
 func (*FSGroup) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{37}
+	return file_guest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FSGroup) GetGid() uint32 {
@@ -2390,7 +2656,7 @@ type AddStoragesRequest struct {
 
 func (x *AddStoragesRequest) Reset() {
 	*x = AddStoragesRequest{}
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2668,7 @@ func (x *AddStoragesRequest) String() string {
 func (*AddStoragesRequest) ProtoMessage() {}
 
 func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2681,7 @@ func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesRequest.ProtoReflect.Descriptor instead.
 func (*AddStoragesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{38}
+	return file_guest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AddStoragesRequest) GetStorages() []*Storage {
@@ -2433,7 +2699,7 @@ type AddStoragesResponse struct {
 
 func (x *AddStoragesResponse) Reset() {
 	*x = AddStoragesResponse{}
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2711,7 @@ func (x *AddStoragesResponse) String() string {
 func (*AddStoragesResponse) ProtoMessage() {}
 
 func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2724,7 @@ func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesResponse.ProtoReflect.Descriptor instead.
 func (*AddStoragesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{39}
+	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
 // ChangeFilesRequest is at most MaxChangeFiles bytes (limits.go); longer files
@@ -2472,7 +2738,7 @@ type ChangeFilesRequest struct {
 
 func (x *ChangeFilesRequest) Reset() {
 	*x = ChangeFilesRequest{}
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2750,7 @@ func (x *ChangeFilesRequest) String() string {
 func (*ChangeFilesRequest) ProtoMessage() {}
 
 func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2763,7 @@ func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesRequest.ProtoReflect.Descriptor instead.
 func (*ChangeFilesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{40}
+	return file_guest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ChangeFilesRequest) GetChanges() []*FileChange {
@@ -2515,7 +2781,7 @@ type ChangeFilesResponse struct {
 
 func (x *ChangeFilesResponse) Reset() {
 	*x = ChangeFilesResponse{}
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2793,7 @@ func (x *ChangeFilesResponse) String() string {
 func (*ChangeFilesResponse) ProtoMessage() {}
 
 func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2806,7 @@ func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesResponse.ProtoReflect.Descriptor instead.
 func (*ChangeFilesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{41}
+	return file_guest_proto_rawDescGZIP(), []int{43}
 }
 
 // FileChange is one change of a file below GuestFilesDir (paths.go). No part
@@ -2567,7 +2833,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2845,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2858,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2713,7 +2979,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2991,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +3004,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -2764,7 +3030,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +3042,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +3055,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -2809,7 +3075,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +3087,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3100,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Directory) GetKeep() bool {
@@ -2852,7 +3118,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +3130,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +3143,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 // FilePart is a part of a file's content. The parts of one file come in order,
@@ -2899,7 +3165,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +3177,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +3190,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FilePart) GetOffset() uint64 {
@@ -2986,7 +3252,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3264,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3277,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Device) GetPath() string {
@@ -3101,7 +3367,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3379,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3392,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -3186,7 +3452,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3464,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3477,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{50}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 type Event struct {
@@ -3227,7 +3493,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3239,7 +3505,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3252,7 +3518,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -3322,7 +3588,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3600,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3613,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -3417,7 +3683,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3429,7 +3695,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3442,7 +3708,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -3461,7 +3727,7 @@ type KeepMountsRequest struct {
 
 func (x *KeepMountsRequest) Reset() {
 	*x = KeepMountsRequest{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3739,7 @@ func (x *KeepMountsRequest) String() string {
 func (*KeepMountsRequest) ProtoMessage() {}
 
 func (x *KeepMountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3752,7 @@ func (x *KeepMountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepMountsRequest.ProtoReflect.Descriptor instead.
 func (*KeepMountsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *KeepMountsRequest) GetContainerId() string {
@@ -3504,7 +3770,7 @@ type KeepMountsResponse struct {
 
 func (x *KeepMountsResponse) Reset() {
 	*x = KeepMountsResponse{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3782,7 @@ func (x *KeepMountsResponse) String() string {
 func (*KeepMountsResponse) ProtoMessage() {}
 
 func (x *KeepMountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3795,7 @@ func (x *KeepMountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepMountsResponse.ProtoReflect.Descriptor instead.
 func (*KeepMountsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 type PowerOffRequest struct {
@@ -3540,7 +3806,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3818,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3831,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 type PowerOffResponse struct {
@@ -3576,7 +3842,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3588,7 +3854,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3601,7 +3867,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -3616,7 +3882,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3894,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3907,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -3679,7 +3945,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3691,7 +3957,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3704,7 +3970,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -3739,7 +4005,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +4017,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +4030,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -3800,7 +4066,7 @@ type ContainerSocket struct {
 
 func (x *ContainerSocket) Reset() {
 	*x = ContainerSocket{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +4078,7 @@ func (x *ContainerSocket) String() string {
 func (*ContainerSocket) ProtoMessage() {}
 
 func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +4091,7 @@ func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
 func (*ContainerSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ContainerSocket) GetContainerId() string {
@@ -3853,7 +4119,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +4131,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +4144,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -3904,7 +4170,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3916,7 +4182,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3929,7 +4195,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -4003,7 +4269,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4281,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4294,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -4052,7 +4318,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4064,7 +4330,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4077,7 +4343,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{65}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -4140,7 +4406,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4418,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4431,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{66}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -4214,7 +4480,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4226,7 +4492,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4239,7 +4505,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{67}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -4262,7 +4528,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4540,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4553,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{68}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -4316,7 +4582,7 @@ type DebugOpen struct {
 
 func (x *DebugOpen) Reset() {
 	*x = DebugOpen{}
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4328,7 +4594,7 @@ func (x *DebugOpen) String() string {
 func (*DebugOpen) ProtoMessage() {}
 
 func (x *DebugOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4341,7 +4607,7 @@ func (x *DebugOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpen.ProtoReflect.Descriptor instead.
 func (*DebugOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{69}
+	return file_guest_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DebugOpen) GetArgs() []string {
@@ -4389,7 +4655,7 @@ type DebugOpened struct {
 
 func (x *DebugOpened) Reset() {
 	*x = DebugOpened{}
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4401,7 +4667,7 @@ func (x *DebugOpened) String() string {
 func (*DebugOpened) ProtoMessage() {}
 
 func (x *DebugOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4414,7 +4680,7 @@ func (x *DebugOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpened.ProtoReflect.Descriptor instead.
 func (*DebugOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{70}
+	return file_guest_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DebugOpened) GetError() string {
@@ -4440,7 +4706,7 @@ type DebugInput struct {
 
 func (x *DebugInput) Reset() {
 	*x = DebugInput{}
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4718,7 @@ func (x *DebugInput) String() string {
 func (*DebugInput) ProtoMessage() {}
 
 func (x *DebugInput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4731,7 @@ func (x *DebugInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugInput.ProtoReflect.Descriptor instead.
 func (*DebugInput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{71}
+	return file_guest_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *DebugInput) GetData() []byte {
@@ -4510,7 +4776,7 @@ type DebugOutput struct {
 
 func (x *DebugOutput) Reset() {
 	*x = DebugOutput{}
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4522,7 +4788,7 @@ func (x *DebugOutput) String() string {
 func (*DebugOutput) ProtoMessage() {}
 
 func (x *DebugOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4535,7 +4801,7 @@ func (x *DebugOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOutput.ProtoReflect.Descriptor instead.
 func (*DebugOutput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{72}
+	return file_guest_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *DebugOutput) GetData() []byte {
@@ -4657,7 +4923,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x12SetIPTablesRequest\x12\x12\n" +
 	"\x04ipv6\x18\x01 \x01(\bR\x04ipv6\x12\x14\n" +
 	"\x05rules\x18\x02 \x01(\fR\x05rules\"\x15\n" +
-	"\x13SetIPTablesResponse\"\xab\x02\n" +
+	"\x13SetIPTablesResponse\"\x94\x03\n" +
 	"\x11SetNetworkRequest\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12'\n" +
 	"\x03dns\x18\x02 \x01(\v2\x15.katabox.agent.v1.DNSR\x03dns\x12;\n" +
@@ -4668,7 +4934,9 @@ const file_guest_proto_rawDesc = "" +
 	"\n" +
 	"neighbours\x18\x05 \x03(\v2\x1b.katabox.agent.v1.NeighbourR\n" +
 	"neighbours\x12&\n" +
-	"\x0flo_without_ipv6\x18\x06 \x01(\bR\rloWithoutIpv6\"U\n" +
+	"\x0flo_without_ipv6\x18\x06 \x01(\bR\rloWithoutIpv6\x12,\n" +
+	"\x05rules\x18\a \x03(\v2\x16.katabox.agent.v1.RuleR\x05rules\x129\n" +
+	"\fabsent_rules\x18\b \x03(\v2\x16.katabox.agent.v1.RuleR\vabsentRules\"U\n" +
 	"\x03DNS\x12\x18\n" +
 	"\aservers\x18\x01 \x03(\tR\aservers\x12\x1a\n" +
 	"\bsearches\x18\x02 \x03(\tR\bsearches\x12\x18\n" +
@@ -4685,7 +4953,7 @@ const file_guest_proto_rawDesc = "" +
 	"\aAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12&\n" +
-	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\xea\x01\n" +
+	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\x80\x02\n" +
 	"\x05Route\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x18\n" +
@@ -4695,7 +4963,32 @@ const file_guest_proto_rawDesc = "" +
 	"\x06onlink\x18\x06 \x01(\bR\x06onlink\x12\x10\n" +
 	"\x03mtu\x18\a \x01(\rR\x03mtu\x12\x16\n" +
 	"\x06metric\x18\b \x01(\rR\x06metric\x12\x17\n" +
-	"\aadv_mss\x18\t \x01(\rR\x06advMss\"U\n" +
+	"\aadv_mss\x18\t \x01(\rR\x06advMss\x12\x14\n" +
+	"\x05table\x18\n" +
+	" \x01(\rR\x05table\"\xd9\x04\n" +
+	"\x04Rule\x12\x12\n" +
+	"\x04ipv6\x18\x01 \x01(\bR\x04ipv6\x12\x1a\n" +
+	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12 \n" +
+	"\vdestination\x18\x04 \x01(\tR\vdestination\x12\x16\n" +
+	"\x06invert\x18\x05 \x01(\bR\x06invert\x12\x12\n" +
+	"\x04mark\x18\x06 \x01(\rR\x04mark\x12\x12\n" +
+	"\x04mask\x18\a \x01(\rR\x04mask\x12!\n" +
+	"\fin_interface\x18\b \x01(\tR\vinInterface\x12#\n" +
+	"\rout_interface\x18\t \x01(\tR\foutInterface\x12\x10\n" +
+	"\x03tos\x18\n" +
+	" \x01(\rR\x03tos\x12\x1a\n" +
+	"\bprotocol\x18\v \x01(\rR\bprotocol\x12:\n" +
+	"\fsource_ports\x18\f \x01(\v2\x17.katabox.agent.v1.RangeR\vsourcePorts\x12D\n" +
+	"\x11destination_ports\x18\r \x01(\v2\x17.katabox.agent.v1.RangeR\x10destinationPorts\x12+\n" +
+	"\x04uids\x18\x0e \x01(\v2\x17.katabox.agent.v1.RangeR\x04uids\x12\x16\n" +
+	"\x06action\x18\x0f \x01(\rR\x06action\x12\x14\n" +
+	"\x05table\x18\x10 \x01(\rR\x05table\x129\n" +
+	"\x16suppress_prefix_length\x18\x11 \x01(\rH\x00R\x14suppressPrefixLength\x88\x01\x01B\x19\n" +
+	"\x17_suppress_prefix_length\"1\n" +
+	"\x05Range\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"U\n" +
 	"\tNeighbour\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -4894,7 +5187,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -4929,125 +5222,132 @@ var file_guest_proto_goTypes = []any{
 	(*Interface)(nil),             // 30: katabox.agent.v1.Interface
 	(*Address)(nil),               // 31: katabox.agent.v1.Address
 	(*Route)(nil),                 // 32: katabox.agent.v1.Route
-	(*Neighbour)(nil),             // 33: katabox.agent.v1.Neighbour
-	(*SetNetworkResponse)(nil),    // 34: katabox.agent.v1.SetNetworkResponse
-	(*SetResourcesRequest)(nil),   // 35: katabox.agent.v1.SetResourcesRequest
-	(*SetResourcesResponse)(nil),  // 36: katabox.agent.v1.SetResourcesResponse
-	(*Storage)(nil),               // 37: katabox.agent.v1.Storage
-	(*FSGroup)(nil),               // 38: katabox.agent.v1.FSGroup
-	(*AddStoragesRequest)(nil),    // 39: katabox.agent.v1.AddStoragesRequest
-	(*AddStoragesResponse)(nil),   // 40: katabox.agent.v1.AddStoragesResponse
-	(*ChangeFilesRequest)(nil),    // 41: katabox.agent.v1.ChangeFilesRequest
-	(*ChangeFilesResponse)(nil),   // 42: katabox.agent.v1.ChangeFilesResponse
-	(*FileChange)(nil),            // 43: katabox.agent.v1.FileChange
-	(*ReadFileRequest)(nil),       // 44: katabox.agent.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),      // 45: katabox.agent.v1.ReadFileResponse
-	(*Directory)(nil),             // 46: katabox.agent.v1.Directory
-	(*Remove)(nil),                // 47: katabox.agent.v1.Remove
-	(*FilePart)(nil),              // 48: katabox.agent.v1.FilePart
-	(*Device)(nil),                // 49: katabox.agent.v1.Device
-	(*ContainerConfig)(nil),       // 50: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 51: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 52: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 53: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 54: katabox.agent.v1.OOM
-	(*KeepMountsRequest)(nil),     // 55: katabox.agent.v1.KeepMountsRequest
-	(*KeepMountsResponse)(nil),    // 56: katabox.agent.v1.KeepMountsResponse
-	(*PowerOffRequest)(nil),       // 57: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 58: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 59: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 60: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 61: katabox.agent.v1.ForwardOpen
-	(*ContainerSocket)(nil),       // 62: katabox.agent.v1.ContainerSocket
-	(*ForwardOpened)(nil),         // 63: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 64: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 65: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 66: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 67: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 68: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 69: katabox.agent.v1.FailedStorage
-	(*DebugOpen)(nil),             // 70: katabox.agent.v1.DebugOpen
-	(*DebugOpened)(nil),           // 71: katabox.agent.v1.DebugOpened
-	(*DebugInput)(nil),            // 72: katabox.agent.v1.DebugInput
-	(*DebugOutput)(nil),           // 73: katabox.agent.v1.DebugOutput
-	(*timestamppb.Timestamp)(nil), // 74: google.protobuf.Timestamp
+	(*Rule)(nil),                  // 33: katabox.agent.v1.Rule
+	(*Range)(nil),                 // 34: katabox.agent.v1.Range
+	(*Neighbour)(nil),             // 35: katabox.agent.v1.Neighbour
+	(*SetNetworkResponse)(nil),    // 36: katabox.agent.v1.SetNetworkResponse
+	(*SetResourcesRequest)(nil),   // 37: katabox.agent.v1.SetResourcesRequest
+	(*SetResourcesResponse)(nil),  // 38: katabox.agent.v1.SetResourcesResponse
+	(*Storage)(nil),               // 39: katabox.agent.v1.Storage
+	(*FSGroup)(nil),               // 40: katabox.agent.v1.FSGroup
+	(*AddStoragesRequest)(nil),    // 41: katabox.agent.v1.AddStoragesRequest
+	(*AddStoragesResponse)(nil),   // 42: katabox.agent.v1.AddStoragesResponse
+	(*ChangeFilesRequest)(nil),    // 43: katabox.agent.v1.ChangeFilesRequest
+	(*ChangeFilesResponse)(nil),   // 44: katabox.agent.v1.ChangeFilesResponse
+	(*FileChange)(nil),            // 45: katabox.agent.v1.FileChange
+	(*ReadFileRequest)(nil),       // 46: katabox.agent.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),      // 47: katabox.agent.v1.ReadFileResponse
+	(*Directory)(nil),             // 48: katabox.agent.v1.Directory
+	(*Remove)(nil),                // 49: katabox.agent.v1.Remove
+	(*FilePart)(nil),              // 50: katabox.agent.v1.FilePart
+	(*Device)(nil),                // 51: katabox.agent.v1.Device
+	(*ContainerConfig)(nil),       // 52: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),         // 53: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                 // 54: katabox.agent.v1.Event
+	(*Exit)(nil),                  // 55: katabox.agent.v1.Exit
+	(*OOM)(nil),                   // 56: katabox.agent.v1.OOM
+	(*KeepMountsRequest)(nil),     // 57: katabox.agent.v1.KeepMountsRequest
+	(*KeepMountsResponse)(nil),    // 58: katabox.agent.v1.KeepMountsResponse
+	(*PowerOffRequest)(nil),       // 59: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 60: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 61: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 62: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 63: katabox.agent.v1.ForwardOpen
+	(*ContainerSocket)(nil),       // 64: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),         // 65: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),           // 66: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 67: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 68: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 69: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 70: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),         // 71: katabox.agent.v1.FailedStorage
+	(*DebugOpen)(nil),             // 72: katabox.agent.v1.DebugOpen
+	(*DebugOpened)(nil),           // 73: katabox.agent.v1.DebugOpened
+	(*DebugInput)(nil),            // 74: katabox.agent.v1.DebugInput
+	(*DebugOutput)(nil),           // 75: katabox.agent.v1.DebugOutput
+	(*timestamppb.Timestamp)(nil), // 76: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
-	37, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	74, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
-	74, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
+	39, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
+	76, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	76, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
 	8,  // 3: katabox.agent.v1.ParkRequest.inputs:type_name -> katabox.agent.v1.ParkedInput
-	74, // 4: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
+	76, // 4: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
 	11, // 5: katabox.agent.v1.RejoinRequest.containers:type_name -> katabox.agent.v1.RenamedContainer
-	37, // 6: katabox.agent.v1.PrepareRequest.storages:type_name -> katabox.agent.v1.Storage
+	39, // 6: katabox.agent.v1.PrepareRequest.storages:type_name -> katabox.agent.v1.Storage
 	17, // 7: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
 	29, // 8: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
 	30, // 9: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
 	32, // 10: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
-	33, // 11: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
-	31, // 12: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
-	38, // 13: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
-	37, // 14: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
-	43, // 15: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
-	46, // 16: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
-	48, // 17: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
-	47, // 18: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	74, // 19: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
-	37, // 20: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	49, // 21: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
-	53, // 22: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	54, // 23: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	74, // 24: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
-	0,  // 25: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	62, // 26: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	62, // 27: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	66, // 28: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	67, // 29: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
-	1,  // 30: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 31: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	28, // 32: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	35, // 33: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	39, // 34: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	41, // 35: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	44, // 36: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
-	5,  // 37: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
-	7,  // 38: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
-	10, // 39: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
-	13, // 40: katabox.agent.v1.Guest.Prepare:input_type -> katabox.agent.v1.PrepareRequest
-	51, // 41: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	15, // 42: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
-	18, // 43: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
-	20, // 44: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
-	22, // 45: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
-	24, // 46: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
-	26, // 47: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
-	55, // 48: katabox.agent.v1.Guest.KeepMounts:input_type -> katabox.agent.v1.KeepMountsRequest
-	57, // 49: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 50: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 51: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	34, // 52: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	36, // 53: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	40, // 54: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	42, // 55: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	45, // 56: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	6,  // 57: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
-	9,  // 58: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
-	12, // 59: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
-	14, // 60: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
-	52, // 61: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	16, // 62: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	19, // 63: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	21, // 64: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
-	23, // 65: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
-	25, // 66: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
-	27, // 67: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
-	56, // 68: katabox.agent.v1.Guest.KeepMounts:output_type -> katabox.agent.v1.KeepMountsResponse
-	58, // 69: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	50, // [50:70] is the sub-list for method output_type
-	30, // [30:50] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	35, // 11: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
+	33, // 12: katabox.agent.v1.SetNetworkRequest.rules:type_name -> katabox.agent.v1.Rule
+	33, // 13: katabox.agent.v1.SetNetworkRequest.absent_rules:type_name -> katabox.agent.v1.Rule
+	31, // 14: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
+	34, // 15: katabox.agent.v1.Rule.source_ports:type_name -> katabox.agent.v1.Range
+	34, // 16: katabox.agent.v1.Rule.destination_ports:type_name -> katabox.agent.v1.Range
+	34, // 17: katabox.agent.v1.Rule.uids:type_name -> katabox.agent.v1.Range
+	40, // 18: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	39, // 19: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	45, // 20: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	48, // 21: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	50, // 22: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	49, // 23: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	76, // 24: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	39, // 25: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	51, // 26: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
+	55, // 27: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	56, // 28: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	76, // 29: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	0,  // 30: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
+	64, // 31: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	64, // 32: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	68, // 33: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	69, // 34: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	1,  // 35: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 36: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	28, // 37: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	37, // 38: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	41, // 39: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	43, // 40: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	46, // 41: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
+	5,  // 42: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
+	7,  // 43: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
+	10, // 44: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
+	13, // 45: katabox.agent.v1.Guest.Prepare:input_type -> katabox.agent.v1.PrepareRequest
+	53, // 46: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	15, // 47: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
+	18, // 48: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
+	20, // 49: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
+	22, // 50: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
+	24, // 51: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
+	26, // 52: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
+	57, // 53: katabox.agent.v1.Guest.KeepMounts:input_type -> katabox.agent.v1.KeepMountsRequest
+	59, // 54: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 55: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 56: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	36, // 57: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	38, // 58: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	42, // 59: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	44, // 60: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	47, // 61: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	6,  // 62: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
+	9,  // 63: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
+	12, // 64: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
+	14, // 65: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
+	54, // 66: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	16, // 67: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	19, // 68: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	21, // 69: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	23, // 70: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	25, // 71: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
+	27, // 72: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
+	58, // 73: katabox.agent.v1.Guest.KeepMounts:output_type -> katabox.agent.v1.KeepMountsResponse
+	60, // 74: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	55, // [55:75] is the sub-list for method output_type
+	35, // [35:55] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -5055,22 +5355,23 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[42].OneofWrappers = []any{
+	file_guest_proto_msgTypes[32].OneofWrappers = []any{}
+	file_guest_proto_msgTypes[44].OneofWrappers = []any{
 		(*FileChange_Directory)(nil),
 		(*FileChange_File)(nil),
 		(*FileChange_Symlink)(nil),
 		(*FileChange_Remove)(nil),
 	}
-	file_guest_proto_msgTypes[51].OneofWrappers = []any{
+	file_guest_proto_msgTypes[53].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[63].OneofWrappers = []any{
+	file_guest_proto_msgTypes[65].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[65].OneofWrappers = []any{
+	file_guest_proto_msgTypes[67].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -5080,7 +5381,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   73,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

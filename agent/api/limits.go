@@ -8,6 +8,7 @@ const (
 	MaxAddresses  = 1024
 	MaxRoutes     = 4096
 	MaxNeighbours = 4096
+	MaxRules      = 1024
 	// MaxDNSEntries is for each of a DNS message's lists; an entry has 255
 	// bytes at most.
 	MaxDNSEntries = 64

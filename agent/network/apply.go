@@ -10,6 +10,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/internal/ctxmutex"
+	"github.com/katabox/katabox/internal/fibrule"
 )
 
 // resolvConf is the guest's own; containers bring theirs.
@@ -38,8 +39,11 @@ type memory struct {
 	given      map[int]bool
 	addresses  map[ownAddress]struct{}
 	routes     map[route]struct{}
+	rules      map[fibrule.Rule]struct{}
 	neighbours map[neighbour]struct{}
 	resolver   bool
+	// absent has the kernel's first rules that the host wanted to go.
+	absent map[fibrule.Rule]struct{}
 	// ipv6Off has the indexes of the links whose IPv6 the host had switched off.
 	ipv6Off map[int]bool
 	// withoutIPv6 has the indexes of the NICs whose IPv6 was found disabled.
@@ -61,6 +65,7 @@ func New(loadDriver func() error) *Network {
 		own: memory{
 			nics: map[int]string{}, given: map[int]bool{}, addresses: map[ownAddress]struct{}{},
 			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{}, ipv6Off: map[int]bool{}, withoutIPv6: map[int]bool{},
+			rules: map[fibrule.Rule]struct{}{}, absent: map[fibrule.Rule]struct{}{},
 		},
 	}
 }
@@ -98,7 +103,8 @@ type job struct {
 
 func (j *job) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		j.locate, j.withdraw, j.name, j.switchIPv6, j.leaveOutIPv6, j.links, j.addAddresses, j.addRoutes, j.addNeighbours, j.resolver,
+		j.locate, j.withdraw, j.name, j.switchIPv6, j.leaveOutIPv6, j.links, j.addAddresses, j.addRoutes, j.addRules,
+		j.addNeighbours, j.resolver,
 	} {
 		if err := ctx.Err(); err != nil {
 			return err

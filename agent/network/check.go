@@ -30,7 +30,7 @@ const (
 func check(req *api.SetNetworkRequest) (*state, error) {
 	c := checker{state: &state{loWithoutIPv6: req.GetLoWithoutIpv6()}, names: map[string]int{}}
 	for _, step := range []func(*api.SetNetworkRequest) error{
-		checkHostname, c.interfaces, c.routes, c.neighbours, c.dns,
+		checkHostname, c.interfaces, c.routes, c.rules, c.absentRules, c.neighbours, c.dns,
 	} {
 		if err := step(req); err != nil {
 			return nil, fmt.Errorf("set network: %w", err)

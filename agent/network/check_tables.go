@@ -49,6 +49,9 @@ func (c *checker) routes(req *api.SetNetworkRequest) error {
 func (c *checker) route(field string, in *api.Route) (route, error) {
 	r := route{scope: uint8(in.GetScope()), onlink: in.GetOnlink(), mtu: int(in.GetMtu()), advMSS: int(in.GetAdvMss()), metric: int(in.GetMetric())}
 	var err error
+	if r.table, err = checkTable(field, in.GetTable()); err != nil {
+		return r, err
+	}
 	if r.nic, err = c.place(field, in.GetInterface()); err != nil {
 		return r, err
 	}
@@ -79,6 +82,18 @@ func (c *checker) route(field string, in *api.Route) (route, error) {
 		}
 	}
 	return r, nil
+}
+
+// checkTable accepts every table but the local one, whose routes are the kernel's.
+func checkTable(field string, table uint32) (int, error) {
+	switch table {
+	case unix.RT_TABLE_UNSPEC:
+		return unix.RT_TABLE_MAIN, nil
+	case unix.RT_TABLE_LOCAL:
+		return 0, fmt.Errorf("%s.table is %d, want another one than the local table: %w", field, table, errdefs.ErrInvalidArgument)
+	default:
+		return int(table), nil
+	}
 }
 
 // checkScope accepts rtnetlink(7)'s scopes except RT_SCOPE_NOWHERE; a route

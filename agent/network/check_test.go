@@ -1,6 +1,7 @@
 package network
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,11 +9,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/fibrule"
 )
 
 func TestCheckAccepts(t *testing.T) {
 	for name, req := range map[string]*api.SetNetworkRequest{
-		"nothing": nil, "empty": {}, "two NICs": twoNICs(),
+		"nothing": nil, "empty": {}, "two NICs": twoNICs(), "rules": withRules(),
 		"root port": {Interfaces: []*api.Interface{{PciPath: "1f/00", Name: strings.Repeat("n", maxName), Mac: mac(1)}}},
 	} {
 		if _, err := check(req); err != nil {
@@ -88,6 +90,33 @@ func TestCheckRefuses(t *testing.T) {
 		`routes[2].mtu is 65521`:                   func(r request) { r.Routes[2].Mtu = 65521 },
 		`routes[2].adv_mss is 65496`:               func(r request) { r.Routes[2].AdvMss = 65496 },
 
+		`routes[0].table is 255, want another`: func(r request) { r.Routes[0].Table = 255 },
+
+		`rules[0].source is "10.0.0.1/8"`:           rule(func(r *api.Rule) { r.Source = "10.0.0.1/8" }),
+		`rules[0].source is "0.0.0.0/0"`:            rule(func(r *api.Rule) { r.Source = "0.0.0.0/0" }),
+		`rules[0].destination is "fd00::/64"`:       rule(func(r *api.Rule) { r.Destination = "fd00::/64" }),
+		`rules[0].destination is "::ffff:`:          rule(func(r *api.Rule) { r.Ipv6, r.Destination = true, "::ffff:10.0.0.0/104" }),
+		`rules[0].in_interface is "eth9"`:           rule(func(r *api.Rule) { r.InInterface = "eth9" }),
+		`rules[0].out_interface is "nn`:             rule(func(r *api.Rule) { r.OutInterface = strings.Repeat("n", 1000) }),
+		`rules[0].tos is 0x3,`:                      rule(func(r *api.Rule) { r.Tos = 3 }),
+		`rules[0].tos is 0x104,`:                    rule(func(r *api.Rule) { r.Tos = 0x104 }),
+		`rules[0].protocol is 256`:                  rule(func(r *api.Rule) { r.Protocol = 256 }),
+		`rules[0].mark is 0x3, want no bits`:        rule(func(r *api.Rule) { r.Mark, r.Mask = 3, 1 }),
+		`rules[0].source_ports is "0-1"`:            rule(func(r *api.Rule) { r.SourcePorts = &api.Range{Last: 1} }),
+		`rules[0].destination_ports is "2-1"`:       rule(func(r *api.Rule) { r.DestinationPorts = &api.Range{First: 2, Last: 1} }),
+		`rules[0].destination_ports is "1-65535"`:   rule(func(r *api.Rule) { r.DestinationPorts = &api.Range{First: 1, Last: 65535} }),
+		`rules[0].uids is "0-4294967295"`:           rule(func(r *api.Rule) { r.Uids = &api.Range{Last: 1<<32 - 1} }),
+		`rules[0].action is 2,`:                     rule(func(r *api.Rule) { r.Action = 2 }),
+		`rules[0].action is 257,`:                   rule(func(r *api.Rule) { r.Action = 257 }),
+		`rules[0].table is 0`:                       rule(func(r *api.Rule) { r.Table = 0 }),
+		`rules[0] has a table`:                      rule(func(r *api.Rule) { r.Action = fibrule.Blackhole }),
+		`rules[0].suppress_prefix_length is 33`:     rule(func(r *api.Rule) { r.SuppressPrefixLength = proto.Uint32(33) }),
+		`rules[0].suppress_prefix_length is 129`:    rule(func(r *api.Rule) { r.Ipv6, r.SuppressPrefixLength = true, proto.Uint32(129) }),
+		`absent_rules[0] is "IPv4 rule 1: from all`: func(r request) { r.AbsentRules = []*api.Rule{{Priority: 1, Action: 1, Table: 255}} },
+		`absent_rules[1] is "IPv6 rule 0: from all loo`: func(r request) {
+			r.AbsentRules = []*api.Rule{{Ipv6: true, Action: 1, Table: 255}, {Ipv6: true, Action: 1, Table: 255}}
+		},
+
 		`neighbours[0].interface is "eth9"`:                     func(r request) { r.Neighbours[0].Interface = "eth9" },
 		`neighbours[0].address is "10.88.0.1/16"`:               func(r request) { r.Neighbours[0].Address = "10.88.0.1/16" },
 		`neighbours[0].mac is `:                                 func(r request) { r.Neighbours[0].Mac = nil },
@@ -101,6 +130,8 @@ func TestCheckRefuses(t *testing.T) {
 
 		"29 interfaces":                func(r request) { r.Interfaces = make([]*api.Interface, api.MaxInterfaces+1) },
 		"4097 routes":                  func(r request) { r.Routes = make([]*api.Route, api.MaxRoutes+1) },
+		"1025 rules":                   func(r request) { r.Rules = make([]*api.Rule, api.MaxRules+1) },
+		"6 absent_rules":               func(r request) { r.AbsentRules = make([]*api.Rule, 6) },
 		"4097 neighbours":              func(r request) { r.Neighbours = make([]*api.Neighbour, api.MaxNeighbours+1) },
 		"1025 interfaces[0].addresses": func(r request) { r.Interfaces[0].Addresses = make([]*api.Address, api.MaxAddresses+1) },
 	}
@@ -110,6 +141,14 @@ func TestCheckRefuses(t *testing.T) {
 		if _, err := check(req); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got: %v", want, err)
 		}
+	}
+}
+
+// rule returns a change of a request's only rule.
+func rule(change func(*api.Rule)) func(*api.SetNetworkRequest) {
+	return func(r *api.SetNetworkRequest) {
+		r.Rules = []*api.Rule{{Action: fibrule.Lookup, Table: 100}}
+		change(r.Rules[0])
 	}
 }
 
@@ -123,7 +162,7 @@ func twice(in *api.Interface, prefixes ...string) {
 // FuzzCheck reads requests as they come from the host: what is accepted is
 // within the limits, and refers only to existing interfaces.
 func FuzzCheck(f *testing.F) {
-	for _, seed := range []*api.SetNetworkRequest{nil, twoNICs(), {Hostname: "pod", Interfaces: []*api.Interface{{}}}} {
+	for _, seed := range []*api.SetNetworkRequest{nil, twoNICs(), withRules(), {Hostname: "pod", Interfaces: []*api.Interface{{}}}} {
 		data, err := proto.Marshal(seed)
 		if err != nil {
 			f.Fatal(err)
@@ -142,8 +181,14 @@ func FuzzCheck(f *testing.F) {
 			}
 			return
 		}
-		if len(s.nics) > api.MaxInterfaces || len(s.routes) > api.MaxRoutes || len(s.neighbours) > api.MaxNeighbours {
+		if len(s.nics) > api.MaxInterfaces || len(s.routes) > api.MaxRoutes || len(s.rules) > api.MaxRules || len(s.absent) > len(fibrule.Defaults()) ||
+			len(s.neighbours) > api.MaxNeighbours {
 			t.Error("too many were accepted")
+		}
+		for _, r := range slices.Concat(s.rules, s.absent) {
+			if back, odd, err := fibrule.Decode(r.Encode()); back != r || odd != "" || err != nil {
+				t.Errorf("%s became %s, %q, %v", r, back, odd, err)
+			}
 		}
 		s.locate(make([]int, len(s.nics)))
 		for _, n := range s.nics {

@@ -168,6 +168,11 @@ func (g *guest) all() []string {
 	for r := range all {
 		list = append(list, r.text(names[r.index]))
 	}
+	policy, err := rules()
+	must(g.t, err)
+	for _, r := range policy {
+		list = append(list, r.String())
+	}
 	permanent, err := permanentNeighbours()
 	must(g.t, err)
 	for n := range permanent {

@@ -44,13 +44,13 @@ func (j *job) addRoutes(ctx context.Context) error {
 	return nil
 }
 
-// routeKey is what distinguishes routes of one table in the kernel.
+// routeKey is what distinguishes routes in the kernel.
 type routeKey struct {
-	destination netip.Prefix
-	metric      int
+	destination   netip.Prefix
+	metric, table int
 }
 
-func (r route) key() routeKey { return routeKey{r.destination, r.metric} }
+func (r route) key() routeKey { return routeKey{r.destination, r.metric, r.table} }
 
 // unplaced returns the route without its interface's index in the request,
 // which may differ in the next request.
@@ -67,7 +67,15 @@ func (j *job) addRoute(r route, several bool) error {
 	if several {
 		add = netlink.RouteAppend
 	}
-	if err := add(r.netlink()); err != nil {
+	err := add(r.netlink())
+	if err != nil && r.gateway.IsValid() && len(j.own.rules)+len(j.own.absent) > 0 {
+		// The kernel looks the gateway up, and may have been kept from finding it.
+		if err := j.suspendRules(); err != nil {
+			return err
+		}
+		err = add(r.netlink())
+	}
+	if err != nil {
 		return fmt.Errorf("add %s: %w", r.text(device), explainRoute(r, err))
 	}
 	j.own.routes[r.unplaced()] = struct{}{}
@@ -97,7 +105,7 @@ func (r route) netlink() *netlink.Route {
 		Dst:       &net.IPNet{IP: r.destination.Addr().AsSlice(), Mask: net.CIDRMask(r.destination.Bits(), bits)},
 		Scope:     netlink.Scope(r.scope),
 		Protocol:  protocol,
-		Table:     unix.RT_TABLE_MAIN,
+		Table:     r.table,
 		MTU:       r.mtu,
 		AdvMSS:    r.advMSS,
 		Priority:  r.metric,
@@ -114,16 +122,19 @@ func (r route) netlink() *netlink.Route {
 	return out
 }
 
-// routes lists the main table's routes of both families.
+// routes lists the routes of both families, without those of the local table, which
+// are the kernel's.
 func routes() (map[route]bool, error) {
 	set := map[route]bool{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := consistent(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
+		list, err := consistent(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return nil, err
 		}
 		for _, found := range list {
-			if found.Type != unix.RTN_UNICAST || found.Tos != 0 || found.Dst == nil {
+			if found.Type != unix.RTN_UNICAST || found.Tos != 0 || found.Dst == nil || found.Table == unix.RT_TABLE_LOCAL {
 				continue
 			}
 			for _, hop := range hops(found) {
@@ -161,5 +172,6 @@ func routeFrom(r netlink.Route, hop *netlink.NexthopInfo) route {
 		mtu:         r.MTU,
 		advMSS:      r.AdvMSS,
 		metric:      r.Priority,
+		table:       r.Table,
 	}
 }

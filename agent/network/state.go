@@ -6,16 +6,23 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/fibrule"
 )
 
 // state is a checked request.
 type state struct {
 	nics       []nic
 	routes     []route
+	rules      []fibrule.Rule
 	neighbours []neighbour
 	// resolver is the text of resolv.conf; empty for none.
 	resolver      string
 	loWithoutIPv6 bool
+	// absent are the kernel's first rules that are to go.
+	absent []fibrule.Rule
 }
 
 // dropAddresses removes the addresses of NIC i for which unwanted returns true.
@@ -79,8 +86,8 @@ func (a address) key() address {
 	return a
 }
 
-// route is one route of the main table, normalized as the kernel reports it. It
-// can be compared with ==.
+// route is one route, normalized as the kernel reports it. It can be compared with
+// ==.
 type route struct {
 	// nic is its interface's index in the request, index the kernel's, once the
 	// NIC is found.
@@ -92,6 +99,7 @@ type route struct {
 	onlink      bool
 	mtu, advMSS int
 	metric      int
+	table       int
 }
 
 // text returns the route as ip-route(8) writes it.
@@ -116,6 +124,9 @@ func (r route) text(device string) string {
 	}
 	if r.advMSS != 0 {
 		fmt.Fprintf(&b, " advmss %d", r.advMSS)
+	}
+	if r.table != unix.RT_TABLE_MAIN {
+		fmt.Fprintf(&b, " table %d", r.table)
 	}
 	return b.String()
 }

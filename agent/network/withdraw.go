@@ -14,7 +14,7 @@ import (
 // withdraw removes what earlier calls made and this one does not name. What is
 // already gone, perhaps with its NIC, is only removed from the record.
 func (j *job) withdraw(ctx context.Context) error {
-	for _, step := range []func() error{j.dropNeighbours, j.dropRoutes, j.dropAddresses, j.dropNICs} {
+	for _, step := range []func() error{j.dropNeighbours, j.dropRules, j.dropRoutes, j.dropAddresses, j.dropNICs} {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
