@@ -112,7 +112,7 @@ func (o *Options) complete() error {
 	return o.checkRates()
 }
 
-// State returns what the guest must be told: the interfaces, routes and
+// State returns what the guest must be told: the interfaces, routes, rules and
 // neighbours as of the last Plug, in a stable order. The caller must not change
 // it.
 func (n *Network) State() *api.SetNetworkRequest {

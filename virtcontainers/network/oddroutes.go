@@ -15,10 +15,12 @@ type routeKey struct {
 	gateway netip.Addr
 	// link is an index, and 0 for a route over several hops.
 	link, metric int
+	// table is 0 for the main one.
+	table int
 }
 
 func keyOf(r netlink.Route) routeKey {
-	k := routeKey{to: prefixOf(r.Dst).Masked(), link: r.LinkIndex, metric: r.Priority}
+	k := routeKey{to: prefixOf(r.Dst).Masked(), link: r.LinkIndex, metric: r.Priority, table: tableOf(r.Table)}
 	if r.Gw != nil {
 		k.gateway = addrOf(r.Gw, r.Family)
 	}
@@ -77,6 +79,10 @@ func readRoute(message []byte) (key routeKey, odd, ok bool) {
 	key.to = netip.PrefixFrom(to, int(msg.Dst_len)).Masked()
 	key.gateway, _ = netip.AddrFromSlice(attrs[unix.RTA_GATEWAY].Value)
 	key.link, key.metric = number(attrs[unix.RTA_OIF].Value), number(attrs[unix.RTA_PRIORITY].Value)
+	key.table = tableOf(int(msg.Table))
+	if table, given := attrs[unix.RTA_TABLE]; given {
+		key.table = tableOf(number(table.Value))
+	}
 	_, encapsulated := attrs[unix.RTA_ENCAP_TYPE]
 	return key, encapsulated || msg.Src_len > 0 || hopsAreOdd(attrs[unix.RTA_MULTIPATH].Value), true
 }

@@ -16,11 +16,13 @@ import (
 
 // routing collects the routes that the guest gets.
 type routing struct {
-	names map[int]string            // the links with a NIC, by index
-	all   map[int]string            // every link
-	local map[netip.Addr]bool       // the guest's own addresses
-	nets  map[string][]netip.Prefix // the networks on each link, by its name
-	odd   map[routeKey]bool         // see view
+	names map[int]string           // the links with a NIC, by index
+	all   map[int]string           // every link
+	local map[netip.Addr]bool      // the guest's own addresses
+	nets  map[place][]netip.Prefix // the networks on each link
+	odd   map[routeKey]bool        // see view
+	// tables are those in which the guest looks routes up.
+	tables map[int]bool
 	// made has the networks to which the kernel makes routes, by the index of the
 	// link.
 	made   map[int]map[netip.Prefix]bool
@@ -32,7 +34,21 @@ type routing struct {
 func newRouting(v *view) *routing {
 	return &routing{
 		names: make(map[int]string), all: v.names, odd: v.oddRoutes, local: make(map[netip.Addr]bool),
-		nets: make(map[string][]netip.Prefix), made: make(map[int]map[netip.Prefix]bool),
+		nets: make(map[place][]netip.Prefix), made: make(map[int]map[netip.Prefix]bool),
+		tables: map[int]bool{0: true, unix.RT_TABLE_DEFAULT: true},
+	}
+}
+
+// place is a link, by its name, in a table, which is 0 for the main one.
+type place struct {
+	link  string
+	table uint32
+}
+
+// look adds the tables that rules name.
+func (r *routing) look(rules []*api.Rule) {
+	for _, rule := range rules {
+		r.tables[tableOf(int(rule.GetTable()))] = true
 	}
 }
 
@@ -49,7 +65,8 @@ func (r *routing) madeFor(link int, network netip.Prefix) {
 func (r *routing) own(link string, prefix netip.Prefix, peer string, unrouted bool) {
 	r.local[prefix.Addr()] = true
 	if !unrouted {
-		r.nets[link] = append(r.nets[link], networkOf(prefix, peer))
+		at := place{link: link}
+		r.nets[at] = append(r.nets[at], networkOf(prefix, peer))
 	}
 }
 
@@ -59,11 +76,11 @@ type spread struct {
 	hops  []*netlink.NexthopInfo
 }
 
-// add adds a route of the main table. It silently skips what the guest's kernel
-// makes too. As given ones they would be in the way of the guest's, and be taken
-// away when they expire here.
+// add adds a route. It silently skips those of tables that no rule names, and what
+// the guest's kernel makes too. As given ones they would be in the way of the guest's,
+// and be removed when they expire here.
 func (r *routing) add(route netlink.Route) {
-	if route.Dst == nil {
+	if route.Dst == nil || !r.tables[route.Table] {
 		return
 	}
 	to := prefixOf(route.Dst).Masked()
@@ -84,6 +101,7 @@ func (r *routing) add(route netlink.Route) {
 	made := &api.Route{
 		Destination: to.String(), Source: r.source(route, to), Scope: uint32(route.Scope),
 		Mtu: uint32(route.MTU), Metric: uint32(route.Priority), AdvMss: uint32(route.AdvMSS), // the kernel's are 32 bits wide
+		Table: uint32(route.Table),
 	}
 	if dropped := otherMetrics(route); dropped != "" {
 		r.notef("%s of the route to %s: a guest gets only its mtu and advmss", dropped, to)
@@ -101,10 +119,13 @@ func (r *routing) add(route netlink.Route) {
 
 // madeByKernel reports whether a route is one that the guest's kernel makes too:
 // to the network of an address, or from a router's advertisement, which reaches
-// the guest. Programs mark routes as the kernel's as well.
+// the guest. Programs mark routes as the kernel's as well, and copy the kernel's to
+// other tables (CNI's sbr).
 func (r *routing) madeByKernel(route netlink.Route, to netip.Prefix) bool {
 	_, given := r.names[route.LinkIndex]
 	switch {
+	case route.Table != 0:
+		return false
 	case route.Protocol == unix.RTPROT_RA:
 		return true
 	case route.Protocol != unix.RTPROT_KERNEL || hasGateway(route):
@@ -198,7 +219,7 @@ func (r *routing) finish() []*api.Route {
 	r.markOnlink()
 	slices.SortStableFunc(r.routes, func(a, b *api.Route) int {
 		return cmp.Or(
-			cmp.Compare(rank(a), rank(b)),
+			cmp.Compare(rank(a), rank(b)), cmp.Compare(a.GetTable(), b.GetTable()),
 			cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.Metric, b.Metric),
 		)
 	})
@@ -211,20 +232,20 @@ func (r *routing) finish() []*api.Route {
 // metric, and is used when those before it are gone.
 func (r *routing) addSpread() {
 	type key struct {
-		destination string
-		metric      uint32
+		destination   string
+		metric, table uint32
 	}
 	taken := make(map[key]bool)
 	for _, route := range r.routes {
-		taken[key{route.Destination, route.Metric}] = true
+		taken[key{route.Destination, route.Metric, route.Table}] = true
 	}
 	for _, s := range r.spread {
 		for _, h := range s.hops {
 			one := &api.Route{
 				Destination: s.route.Destination, Source: s.route.Source, Scope: s.route.Scope, Mtu: s.route.Mtu, Metric: s.route.Metric,
-				AdvMss: s.route.AdvMss,
+				AdvMss: s.route.AdvMss, Table: s.route.Table,
 			}
-			for taken[key{one.Destination, one.Metric}] {
+			for taken[key{one.Destination, one.Metric, one.Table}] {
 				one.Metric++
 			}
 			if h.Via != nil || h.Encap != nil {
@@ -233,7 +254,7 @@ func (r *routing) addSpread() {
 			}
 			before := len(r.routes)
 			r.over(one, hop{h.LinkIndex, addrOf(h.Gw, familyOf(one)), h.Flags})
-			taken[key{one.Destination, one.Metric}] = len(r.routes) > before
+			taken[key{one.Destination, one.Metric, one.Table}] = len(r.routes) > before
 		}
 	}
 }
@@ -246,7 +267,8 @@ func (r *routing) markOnlink() {
 	for _, route := range r.routes {
 		to, err := netip.ParsePrefix(route.Destination)
 		if err == nil && route.Gateway == "" && (to.Addr().Is6() || route.Scope >= unix.RT_SCOPE_LINK) {
-			r.nets[route.Interface] = append(r.nets[route.Interface], to)
+			at := place{route.Interface, route.Table}
+			r.nets[at] = append(r.nets[at], to)
 		}
 	}
 	for _, route := range r.routes {
@@ -255,7 +277,9 @@ func (r *routing) markOnlink() {
 			continue
 		}
 		covers := func(n netip.Prefix) bool { return n.Contains(gateway) }
-		route.Onlink = route.Onlink || !slices.ContainsFunc(r.nets[route.Interface], covers)
+		// The kernel looks in the route's table first.
+		route.Onlink = route.Onlink || !slices.ContainsFunc(r.nets[place{route.Interface, route.Table}], covers) &&
+			!slices.ContainsFunc(r.nets[place{link: route.Interface}], covers)
 	}
 }
 

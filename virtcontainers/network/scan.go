@@ -56,9 +56,10 @@ type view struct {
 	links  []link        // ordered by index
 	bad    map[int]error // links that have addresses but cannot have a NIC
 	names  map[int]string
-	routes []netlink.Route
+	routes []netlink.Route // of every table but the local one; 0 is the main one
 	// oddRoutes has those of which the guest would get only a part.
 	oddRoutes map[routeKey]bool
+	policy    policy
 	neighs    []netlink.Neigh
 	// uppers has, for a link that carries another one of the namespace, the
 	// other's name; notes say what that means for the guest.
@@ -94,18 +95,15 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 	}
 	v := &view{bad: make(map[int]error), names: make(map[int]string), uppers: uppers(links, own)}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := ns.RouteListFiltered(family, &netlink.Route{}, 0) // of the main table
+		routes, err := ns.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
-		v.routes = append(v.routes, routes...)
+		v.addRoutes(routes)
 	}
 	v.neighs, err = ns.NeighListExecute(netlink.Ndmsg{State: netlink.NUD_PERMANENT})
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
-	}
-	if err := v.noteRules(ns); err != nil {
-		return nil, err
 	}
 	for _, l := range links {
 		if !own[l.Attrs().Name] {
@@ -116,6 +114,9 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 		if err := v.readOddRoutes(); err != nil {
 			return err
 		}
+		if err := v.policy.read(); err != nil {
+			return err
+		}
 		return v.readIPv6()
 	})
 	if err != nil {
@@ -123,6 +124,25 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 	}
 	slices.SortFunc(v.links, func(a, b link) int { return cmp.Compare(a.index, b.index) })
 	return v, nil
+}
+
+// addRoutes adds the routes of all tables but the local one, which are the kernel's.
+func (v *view) addRoutes(routes []netlink.Route) {
+	for _, r := range routes {
+		if r.Table == unix.RT_TABLE_LOCAL {
+			continue
+		}
+		r.Table = tableOf(r.Table)
+		v.routes = append(v.routes, r)
+	}
+}
+
+// tableOf returns a table's number, and 0 for the main one.
+func tableOf(table int) int {
+	if table == unix.RT_TABLE_MAIN {
+		return 0
+	}
+	return table
 }
 
 // add adds a link that the guest gets.

@@ -44,11 +44,14 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		}
 		want.Interfaces = append(want.Interfaces, i)
 	}
+	var ruleNotes []string
+	want.Rules, want.AbsentRules, ruleNotes = v.policy.describe(want.GetInterfaces())
+	r.look(want.GetRules())
 	for _, route := range v.routes {
 		r.add(route)
 	}
 	want.Routes = r.finish()
-	notes = append(slices.Clone(v.notes), r.notes...)
+	notes = slices.Concat(v.notes, ruleNotes, r.notes)
 	want.Neighbours = v.neighbours(r.names)
 	for _, i := range want.GetInterfaces() {
 		if n := len(i.GetAddresses()); n > api.MaxAddresses {
@@ -71,7 +74,7 @@ func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string
 	}
 	to := networkOf(prefix, peer)
 	return !slices.ContainsFunc(v.routes, func(r netlink.Route) bool {
-		return r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Priority == kernelMetric(to) &&
+		return r.Table == 0 && r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Priority == kernelMetric(to) &&
 			r.Dst != nil && prefixOf(r.Dst).Masked() == to && !hasGateway(r)
 	})
 }
@@ -92,6 +95,7 @@ func checkLimits(want *api.SetNetworkRequest) error {
 	}{
 		{"links with addresses", len(want.GetInterfaces()), api.MaxInterfaces},
 		{"routes", len(want.GetRoutes()), api.MaxRoutes},
+		{"policy rules", len(want.GetRules()), api.MaxRules},
 		{"permanent neighbours", len(want.GetNeighbours()), api.MaxNeighbours},
 	} {
 		if limit.is > limit.max {

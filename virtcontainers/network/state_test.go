@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/fibrule"
 )
 
 // newRoutedPod is a pod with routes of many shapes and neighbours.
@@ -151,8 +152,17 @@ func TestLimits(t *testing.T) {
 		}
 		return all
 	}
+	rules := func(n int) policy {
+		var p policy
+		for i := range n {
+			p.rules = append(p.rules, foundRule{Rule: fibrule.Rule{Priority: uint32(i + 1), Action: fibrule.Lookup, Table: uint32(i + 1)}})
+		}
+		return p
+	}
 	of := func(addrs, nroutes, nneighs int) *view {
-		return &view{links: []link{{index: 2, name: "eth0", addrs: many(addrs)}}, routes: routes(nroutes), neighs: neighs(nneighs)}
+		return &view{
+			links: []link{{index: 2, name: "eth0", addrs: many(addrs)}}, routes: routes(nroutes), neighs: neighs(nneighs), policy: rules(api.MaxRules),
+		}
 	}
 	for name, tt := range map[string]struct {
 		view *view
@@ -162,6 +172,7 @@ func TestLimits(t *testing.T) {
 		"addresses":  {of(api.MaxAddresses+1, 0, 0), false},
 		"routes":     {of(1, api.MaxRoutes+1, 0), false},
 		"neighbours": {of(1, 0, api.MaxNeighbours+1), false},
+		"rules":      {&view{policy: rules(api.MaxRules + 1)}, false},
 	} {
 		_, _, err := tt.view.describe(map[int]string{2: "01/01"})
 		if (err == nil) != tt.ok {
