@@ -50,13 +50,13 @@ func (ns netns) do(t *testing.T, commands string) {
 func (ns netns) state() (string, error) { return ns.run(probePath(), "state") }
 
 // all returns everything in the namespace that can have been changed, for a
-// comparison of before and after: links, addresses, routes, neighbours, queues
+// comparison of before and after: links, addresses, routes, rules, neighbours, queues
 // and filters. It leaves out the length of a link's queue, which the kernel gives
 // to a link without one (CNI's veth) when it gets its first qdisc
 // (net/sched/sch_api.c, qdisc_create).
 func (ns netns) all() (string, error) {
 	return ns.run("sh", "-ec", `
-		ip -o link | sed -E 's/ (qlen [0-9]+)?\\/\\/'; ip -o addr; ip route show table all; ip -6 route show table all
+		ip -o link | sed -E 's/ (qlen [0-9]+)?\\/\\/'; ip -o addr; ip route show table all; ip -6 route show table all; ip rule; ip -6 rule
 		ip neigh show nud permanent; tc qdisc
 		for link in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do
 			tc filter show dev $link ingress 2>/dev/null || true

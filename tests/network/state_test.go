@@ -35,6 +35,14 @@ const everything = `
 	ip route add 169.254.1.1 dev net1 scope link
 	ip route add 10.91.0.0/16 via 10.78.0.9 dev eth0 proto kernel advmss 1100
 	ip -6 route add fd90::/32 via fd78::9 dev eth0 metric 77
+	ip route add default via 10.78.0.9 dev eth0 table 77
+	ip -6 route add default via fd78::9 dev eth0 table 1077
+	ip rule add from 10.78.0.3 lookup 77 priority 100
+	ip rule add fwmark 0x4/0xc iif net1 lookup 77 priority 101
+	ip rule add to 10.99.0.0/16 prohibit priority 102
+	ip rule add uidrange 1000-1000 ipproto tcp dport 25 unreachable priority 103
+	ip rule add lookup main suppress_prefixlength 0 priority 104
+	ip -6 rule add not from fd78::/64 lookup 1077 priority 100
 	ip neigh add 10.78.0.1 lladdr 02:00:00:00:77:fe dev eth0 nud permanent
 	ip neigh add fd78::1 lladdr 02:00:00:00:77:fe dev eth0 nud permanent
 	ip neigh add 10.78.0.8 lladdr 03:bf:0a:4e:00:08 dev eth0 nud permanent
@@ -78,6 +86,9 @@ func TestContainerSeesTheNamespace(t *testing.T) {
 		"route 10.90.0.0/16 dev eth0 via 10.78.0.9 metric 50 mtu 1200",
 		"route 10.80.0.0/24 dev net1 src 10.80.0.2 scope link metric 60",
 		"route 10.91.0.0/16 dev eth0 via 10.78.0.9 advmss 1100",
+		"route 0.0.0.0/0 dev eth0 via 10.78.0.9 table 77",
+		"rule 100 from 10.78.0.3/32 table 77",
+		"rule 100 v6 not from fd78::/64 table 1077",
 	} {
 		if !strings.Contains(state, line+"\n") {
 			t.Errorf("the container does not see %q in\n%s", line, state)
@@ -101,7 +112,8 @@ func TestContainerSeesWhatRuncShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, command := range []string{
-		"ip -o -4 addr", "ip -o -6 addr", "ip route", "ip -6 route", "ip neigh show nud permanent",
+		"ip -o -4 addr", "ip -o -6 addr", "ip route", "ip -6 route", "ip rule", "ip -6 rule", "ip route show table 77",
+		"ip route get 10.90.1.1 from 10.78.0.3", "ip route get 10.99.0.1; true", "ip neigh show nud permanent",
 		"ip route get 10.90.1.1", "ip -6 route get fd90::1", "ip route get 192.0.2.99",
 		"hostname -i; cat /sys/class/net/*/mtu /sys/class/net/*/address", "cat /sys/class/net/eth0/operstate",
 	} {

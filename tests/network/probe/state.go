@@ -19,9 +19,12 @@ import (
 //	link eth0 mac 02:00:00:00:00:01 mtu 1500 up
 //	neigh eth0 10.88.0.9 02:00:00:00:00:09
 //	route 0.0.0.0/0 dev eth0 via 10.88.0.1
+//	route 0.0.0.0/0 dev net1 via 10.89.0.1 table 100
+//	rule 100 from 10.89.0.2/32 table 100
 //
 // Links are those with a hardware address, without the taps that connect a link
-// to a VM; routes are those of the main table; neighbours the permanent ones.
+// to a VM; routes are those of every table but the local one; neighbours the permanent
+// ones.
 // Indexes, queueing and the routes' protocols are left out.
 func printState(out io.Writer) error {
 	links, err := netlink.LinkList()
@@ -40,7 +43,7 @@ func printState(out io.Writer) error {
 			lines = append(lines, linkLine(a))
 		}
 	}
-	for _, list := range []func(map[int]string) ([]string, error){addresses, routes, neighbours} {
+	for _, list := range []func(map[int]string) ([]string, error){addresses, routes, neighbours, rules} {
 		more, err := list(names)
 		if err != nil {
 			return err
@@ -92,12 +95,12 @@ func addresses(names map[int]string) ([]string, error) {
 func routes(names map[int]string) ([]string, error) {
 	var lines []string
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := netlink.RouteListFiltered(family, &netlink.Route{}, 0) // of the main table
+		list, err := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range list {
-			if name, ok := names[r.LinkIndex]; ok && r.Type == unix.RTN_UNICAST {
+			if name, ok := names[r.LinkIndex]; ok && r.Type == unix.RTN_UNICAST && r.Table != unix.RT_TABLE_LOCAL {
 				lines = append(lines, routeLine(r, name))
 			}
 		}
@@ -119,6 +122,43 @@ func routeLine(r netlink.Route, name string) string {
 	add(r.MTU != 0, "mtu %d", r.MTU)
 	add(r.AdvMSS != 0, "advmss %d", r.AdvMSS)
 	add(r.Flags&unix.RTNH_F_ONLINK != 0, "%s", "onlink")
+	add(r.Table != unix.RT_TABLE_MAIN, "table %d", r.Table)
+	return line
+}
+
+func rules(map[int]string) ([]string, error) {
+	var lines []string
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := netlink.RuleList(family)
+		if err != nil {
+			return nil, fmt.Errorf("list rules: %w", err)
+		}
+		for _, r := range list {
+			lines = append(lines, ruleLine(r))
+		}
+	}
+	return lines, nil
+}
+
+func ruleLine(r netlink.Rule) string {
+	line := fmt.Sprintf("rule %d", r.Priority)
+	add := func(given bool, format string, value any) {
+		if given {
+			line += fmt.Sprintf(" "+format, value)
+		}
+	}
+	add(r.Family == netlink.FAMILY_V6, "%s", "v6")
+	add(r.Invert, "%s", "not")
+	add(r.Src != nil, "from %s", r.Src)
+	add(r.Dst != nil, "to %s", r.Dst)
+	add(r.Mark != 0, "mark %#x", r.Mark)
+	add(r.IifName != "", "iif %s", r.IifName)
+	add(r.OifName != "", "oif %s", r.OifName)
+	add(r.IPProto != 0, "proto %d", r.IPProto)
+	add(r.Dport != nil, "dport %v", r.Dport)
+	add(r.UIDRange != nil, "uids %v", r.UIDRange)
+	add(r.SuppressPrefixlen >= 0, "suppress %d", r.SuppressPrefixlen)
+	add(r.Table != 0, "table %d", r.Table)
 	return line
 }
 
