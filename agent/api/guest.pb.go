@@ -1925,7 +1925,11 @@ type Route struct {
 	Metric uint32 `protobuf:"varint,8,opt,name=metric,proto3" json:"metric,omitempty"`
 	AdvMss uint32 `protobuf:"varint,9,opt,name=adv_mss,json=advMss,proto3" json:"adv_mss,omitempty"`
 	// The table; 0 is the main one. The local one is the kernel's.
-	Table         uint32 `protobuf:"varint,10,opt,name=table,proto3" json:"table,omitempty"`
+	Table uint32 `protobuf:"varint,10,opt,name=table,proto3" json:"table,omitempty"`
+	// rtnetlink(7)'s rtm_type. 0 is a route over the interface; one of type
+	// RTN_LOCAL (over lo), RTN_BLACKHOLE, RTN_UNREACHABLE, RTN_PROHIBIT or RTN_THROW
+	// has only a destination, a metric and a table.
+	Type          uint32 `protobuf:"varint,11,opt,name=type,proto3" json:"type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2026,6 +2030,13 @@ func (x *Route) GetAdvMss() uint32 {
 func (x *Route) GetTable() uint32 {
 	if x != nil {
 		return x.Table
+	}
+	return 0
+}
+
+func (x *Route) GetType() uint32 {
+	if x != nil {
+		return x.Type
 	}
 	return 0
 }
@@ -4953,7 +4964,7 @@ const file_guest_proto_rawDesc = "" +
 	"\aAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12&\n" +
-	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\x80\x02\n" +
+	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\x94\x02\n" +
 	"\x05Route\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x18\n" +
@@ -4965,7 +4976,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x06metric\x18\b \x01(\rR\x06metric\x12\x17\n" +
 	"\aadv_mss\x18\t \x01(\rR\x06advMss\x12\x14\n" +
 	"\x05table\x18\n" +
-	" \x01(\rR\x05table\"\xd9\x04\n" +
+	" \x01(\rR\x05table\x12\x12\n" +
+	"\x04type\x18\v \x01(\rR\x04type\"\xd9\x04\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04ipv6\x18\x01 \x01(\bR\x04ipv6\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +

@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -52,8 +53,13 @@ func (c *checker) route(field string, in *api.Route) (route, error) {
 	if r.table, err = checkTable(field, in.GetTable()); err != nil {
 		return r, err
 	}
-	if r.nic, err = c.place(field, in.GetInterface()); err != nil {
+	if r.kind, err = checkKind(field, in); err != nil {
 		return r, err
+	}
+	if r.kind == 0 {
+		if r.nic, err = c.place(field, in.GetInterface()); err != nil {
+			return r, err
+		}
 	}
 	r.destination, err = netip.ParsePrefix(in.GetDestination())
 	if err != nil || r.destination != r.destination.Masked() || r.destination.Addr().Is4In6() {
@@ -82,6 +88,26 @@ func (c *checker) route(field string, in *api.Route) (route, error) {
 		}
 	}
 	return r, nil
+}
+
+// routeKinds are the types of routes without an interface.
+var routeKinds = map[int]string{
+	unix.RTN_LOCAL: "local", unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+}
+
+func checkKind(field string, in *api.Route) (int, error) {
+	if in.GetType() == 0 {
+		return 0, nil
+	}
+	kind := int(in.GetType())
+	if _, ok := routeKinds[kind]; !ok {
+		return 0, fmt.Errorf("%s.type is %d, want 0, local, blackhole, unreachable, prohibit or throw: %w", field, kind, errdefs.ErrInvalidArgument)
+	}
+	bare := &api.Route{Destination: in.GetDestination(), Metric: in.GetMetric(), Table: in.GetTable(), Type: in.GetType()}
+	if !proto.Equal(bare, in) {
+		return 0, fmt.Errorf("%s is of type %s, want only a destination, a metric and a table: %w", field, routeKinds[kind], errdefs.ErrInvalidArgument)
+	}
+	return kind, nil
 }
 
 // checkTable accepts every table but the local one, whose routes are the kernel's.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
@@ -90,7 +91,9 @@ func TestCheckRefuses(t *testing.T) {
 		`routes[2].mtu is 65521`:                   func(r request) { r.Routes[2].Mtu = 65521 },
 		`routes[2].adv_mss is 65496`:               func(r request) { r.Routes[2].AdvMss = 65496 },
 
-		`routes[0].table is 255, want another`: func(r request) { r.Routes[0].Table = 255 },
+		`routes[0].type is 5, want`:             func(r request) { r.Routes[0].Type = unix.RTN_MULTICAST },
+		`routes[0] is of type throw, want only`: func(r request) { r.Routes[0].Type = unix.RTN_THROW },
+		`routes[0].table is 255, want another`:  func(r request) { r.Routes[0].Table = 255 },
 
 		`rules[0].source is "10.0.0.1/8"`:           rule(func(r *api.Rule) { r.Source = "10.0.0.1/8" }),
 		`rules[0].source is "0.0.0.0/0"`:            rule(func(r *api.Rule) { r.Source = "0.0.0.0/0" }),
@@ -201,6 +204,12 @@ func FuzzCheck(f *testing.F) {
 		for _, r := range s.routes {
 			made := r.netlink()
 			made.Family = familyOf(r)
+			if r.kind != 0 {
+				if back := withoutHop(*made); back != r.unplaced() {
+					t.Errorf("%s became %s", r.text(""), back.text(""))
+				}
+				continue
+			}
 			if back := routeFrom(*made, hops(*made)[0]); back != r.unplaced() {
 				t.Errorf("%s became %s", r.text("x"), back.text("x"))
 			}

@@ -62,7 +62,7 @@ func (j *job) leaveOutIPv6(context.Context) error {
 		for i := range j.want.nics {
 			j.want.dropAddresses(i, address.linkLocal)
 		}
-		j.leaveOutRules6()
+		j.leaveOut6()
 		return nil
 	}
 	without := map[int]bool{}

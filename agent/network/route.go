@@ -62,7 +62,10 @@ func (r route) unplaced() route {
 // addRoute adds one route. It replaces a foreign route with the same key,
 // unless several with that key are wanted.
 func (j *job) addRoute(r route, several bool) error {
-	device := j.want.nics[r.nic].name
+	device := ""
+	if r.kind == 0 {
+		device = j.want.nics[r.nic].name
+	}
 	add := netlink.RouteReplace
 	if several {
 		add = netlink.RouteAppend
@@ -106,9 +109,13 @@ func (r route) netlink() *netlink.Route {
 		Scope:     netlink.Scope(r.scope),
 		Protocol:  protocol,
 		Table:     r.table,
+		Type:      r.kind,
 		MTU:       r.mtu,
 		AdvMSS:    r.advMSS,
 		Priority:  r.metric,
+	}
+	if r.kind == unix.RTN_LOCAL {
+		out.LinkIndex, out.Scope = loIndex, netlink.SCOPE_HOST
 	}
 	if r.gateway.IsValid() {
 		out.Gw = r.gateway.AsSlice()
@@ -134,7 +141,13 @@ func routes() (map[route]bool, error) {
 			return nil, err
 		}
 		for _, found := range list {
-			if found.Type != unix.RTN_UNICAST || found.Tos != 0 || found.Dst == nil || found.Table == unix.RT_TABLE_LOCAL {
+			if found.Tos != 0 || found.Dst == nil || found.Table == unix.RT_TABLE_LOCAL {
+				continue
+			}
+			if _, kind := routeKinds[found.Type]; kind && (found.Type != unix.RTN_LOCAL || found.LinkIndex == loIndex) {
+				set[withoutHop(found)] = true
+			}
+			if found.Type != unix.RTN_UNICAST {
 				continue
 			}
 			for _, hop := range hops(found) {
@@ -143,6 +156,13 @@ func routes() (map[route]bool, error) {
 		}
 	}
 	return set, nil
+}
+
+// withoutHop returns a route of a type that has no interface. The kernel reports lo for
+// those of IPv6.
+func withoutHop(r netlink.Route) route {
+	read := routeFrom(r, &netlink.NexthopInfo{})
+	return route{destination: read.destination, metric: read.metric, table: read.table, kind: r.Type}
 }
 
 // hops returns a route's next hops; the kernel reports IPv6 routes that differ

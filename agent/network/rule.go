@@ -156,9 +156,10 @@ func (j *job) addRules(ctx context.Context) error {
 	return nil
 }
 
-// leaveOutRules6 removes the rules of IPv6 from the request: the guest's kernel has
-// none.
-func (j *job) leaveOutRules6() {
+// leaveOut6 removes from the request what needs IPv6 and names no address: the guest's
+// kernel is without.
+func (j *job) leaveOut6() {
+	j.want.routes = slices.DeleteFunc(slices.Clone(j.want.routes), func(r route) bool { return r.kind != 0 && r.destination.Addr().Is6() })
 	is6 := func(r fibrule.Rule) bool { return r.IPv6 }
 	j.want.rules = slices.DeleteFunc(slices.Clone(j.want.rules), is6)
 	j.want.absent = slices.DeleteFunc(slices.Clone(j.want.absent), is6)

@@ -23,6 +23,12 @@ func withRules() *api.SetNetworkRequest {
 		&api.Route{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.88.0.7", Table: 1000},
 		&api.Route{Interface: "net1", Destination: "fd0a::/64", Table: 100},
 		&api.Route{Interface: "net1", Destination: "::/0", Gateway: "fd0a::1", Table: 100},
+		&api.Route{Destination: "0.0.0.0/0", Metric: 9, Table: 100, Type: unix.RTN_UNREACHABLE},
+		&api.Route{Destination: "10.77.0.0/16", Type: unix.RTN_BLACKHOLE},
+		&api.Route{Destination: "10.78.0.0/16", Table: 1000, Type: unix.RTN_THROW},
+		&api.Route{Destination: "0.0.0.0/0", Table: 7, Type: unix.RTN_LOCAL},
+		&api.Route{Destination: "::/0", Metric: 2000, Table: 100, Type: unix.RTN_PROHIBIT},
+		&api.Route{Destination: "::/0", Table: 7, Type: unix.RTN_LOCAL},
 	)
 	want.Rules = []*api.Rule{
 		{Priority: 10, Destination: "10.9.0.0/16", Action: fibrule.Unreachable},
@@ -82,7 +88,9 @@ func testRulesAndTables(t *testing.T) {
 	}
 	g.has("route 192.168.7.0/24 dev net1 src 192.168.7.9 table 100", "route 0.0.0.0/0 via 192.168.7.254 dev net1 table 100",
 		"route 0.0.0.0/0 via 10.88.0.7 dev eth0 table 1000", "route 0.0.0.0/0 via 10.88.0.1 dev eth0",
-		"route fd0a::/64 dev net1 metric 1024 table 100", "route ::/0 via fd0a::1 dev net1 metric 1024 table 100")
+		"route fd0a::/64 dev net1 metric 1024 table 100", "route ::/0 via fd0a::1 dev net1 metric 1024 table 100",
+		"route unreachable 0.0.0.0/0 metric 9 table 100", "route blackhole 10.77.0.0/16", "route throw 10.78.0.0/16 table 1000",
+		"route local 0.0.0.0/0 table 7", "route prohibit ::/0 metric 2000 table 100", "route local ::/0 metric 1024 table 7")
 
 	// The interfaces exchange their names, and the rules follow.
 	renamed := withRules()
@@ -97,7 +105,7 @@ func testRulesAndTables(t *testing.T) {
 		t.Errorf("rules after all were withdrawn (-want +got):\n%s", diff)
 	}
 	for _, line := range g.all() {
-		if strings.Contains(line, " table ") {
+		if strings.Contains(line, " table ") || strings.Contains(line, "blackhole") {
 			t.Errorf("%q was not withdrawn", line)
 		}
 	}

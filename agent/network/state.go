@@ -100,16 +100,25 @@ type route struct {
 	mtu, advMSS int
 	metric      int
 	table       int
+	// kind is a rtm_type for routes that have only a destination, a metric and a
+	// table; 0 for the others.
+	kind int
 }
 
 // text returns the route as ip-route(8) writes it.
 func (r route) text(device string) string {
 	var b strings.Builder
-	b.WriteString("route " + r.destination.String())
+	b.WriteString("route ")
+	if r.kind != 0 {
+		b.WriteString(routeKinds[r.kind] + " ")
+	}
+	b.WriteString(r.destination.String())
 	if r.gateway.IsValid() {
 		b.WriteString(" via " + r.gateway.String())
 	}
-	b.WriteString(" dev " + device)
+	if r.kind == 0 {
+		b.WriteString(" dev " + device)
+	}
 	if r.source.IsValid() {
 		b.WriteString(" src " + r.source.String())
 	}
@@ -149,7 +158,9 @@ func (s *state) locate(indexes []int) {
 		s.nics[i].index = indexes[i]
 	}
 	for i := range s.routes {
-		s.routes[i].index = indexes[s.routes[i].nic]
+		if s.routes[i].kind == 0 {
+			s.routes[i].index = indexes[s.routes[i].nic]
+		}
 	}
 	for i := range s.neighbours {
 		s.neighbours[i].index = indexes[s.neighbours[i].nic]

@@ -42,6 +42,9 @@ func TestCheckpoint(t *testing.T) {
 	bridge := newBridge(t, d, 0)
 	ns := newNetns(t, d)
 	end := bridge.join(t, ns, "eth0")
+	ns.do(t, `ip rule add to 198.51.100.0/24 prohibit priority 50
+		ip rule add to 203.0.113.0/24 lookup 99 priority 51
+		ip route add unreachable default table 99`)
 	cfg := probeConfig(servers...)
 	cfg.Spec = append(cfg.Spec, inNetns(ns))
 	c, err := d.Create(ctx, cfg)
@@ -64,6 +67,8 @@ func TestCheckpoint(t *testing.T) {
 
 	other := newNetns(t, d)
 	otherEnd := bridge.join(t, other, "eth0")
+	other.do(t, `ip rule add to 198.51.100.0/24 lookup 98 priority 50
+		ip route add blackhole default table 98`)
 	r, err := d.Restore(ctx, "copy", image, harness.Stdio{}, inNetns(other))
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +79,7 @@ func TestCheckpoint(t *testing.T) {
 	}
 	echoes(t, dialEcho(t, otherEnd), "to the copy")
 	echoes(t, conn, "to the original")
+	eventually(ctx, t, "the network of the copy", must(t, other.state), func() (string, error) { return runIn(ctx, r, "/probe/probe", "state") })
 	if out, err := runIn(ctx, r, "/probe/probe", "check", "tcp://"+net.JoinHostPort(end.addrs()[0].String(), "7000")+"?bytes=100000"); err != nil {
 		t.Errorf("from the copy to the original: %v: %s", err, out)
 	}

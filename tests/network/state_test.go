@@ -37,8 +37,13 @@ const everything = `
 	ip -6 route add fd90::/32 via fd78::9 dev eth0 metric 77
 	ip route add default via 10.78.0.9 dev eth0 table 77
 	ip -6 route add default via fd78::9 dev eth0 table 1077
+	ip route add unreachable default metric 9 table 77
+	ip route add local 0.0.0.0/0 dev lo table 78
+	ip route add blackhole 10.92.0.0/16
+	ip route add throw 10.93.0.0/16 table 77
+	ip -6 route add prohibit fd93::/64
 	ip rule add from 10.78.0.3 lookup 77 priority 100
-	ip rule add fwmark 0x4/0xc iif net1 lookup 77 priority 101
+	ip rule add fwmark 0x4/0xc iif net1 lookup 78 priority 101
 	ip rule add to 10.99.0.0/16 prohibit priority 102
 	ip rule add uidrange 1000-1000 ipproto tcp dport 25 unreachable priority 103
 	ip rule add lookup main suppress_prefixlength 0 priority 104
@@ -113,7 +118,8 @@ func TestContainerSeesWhatRuncShows(t *testing.T) {
 	}
 	for _, command := range []string{
 		"ip -o -4 addr", "ip -o -6 addr", "ip route", "ip -6 route", "ip rule", "ip -6 rule", "ip route show table 77",
-		"ip route get 10.90.1.1 from 10.78.0.3", "ip route get 10.99.0.1; true", "ip neigh show nud permanent",
+		"ip route get 10.90.1.1 from 10.78.0.3", "ip route show table 78", "ip route get 10.99.0.1; ip route get 10.92.0.1; true",
+		"ip neigh show nud permanent",
 		"ip route get 10.90.1.1", "ip -6 route get fd90::1", "ip route get 192.0.2.99",
 		"hostname -i; cat /sys/class/net/*/mtu /sys/class/net/*/address", "cat /sys/class/net/eth0/operstate",
 	} {

@@ -88,11 +88,16 @@ func (r *routing) add(route netlink.Route) {
 		return
 	}
 	switch {
-	case route.Type != unix.RTN_UNICAST:
-		r.notef("route to %s: of type %s, which a guest does not get", to, typeName(route.Type))
-		return
 	case to.Addr().Is4In6():
 		r.notef("route to %s: an IPv4 network in IPv6, which a guest does not get", to)
+		return
+	case route.Type != unix.RTN_UNICAST && (!withoutHop(route) || route.Tos != 0):
+		r.notef("route to %s: of type %s, which a guest does not get", to, typeName(route.Type))
+		return
+	case route.Type != unix.RTN_UNICAST:
+		r.routes = append(r.routes, &api.Route{
+			Destination: to.String(), Metric: uint32(route.Priority), Table: uint32(route.Table), Type: uint32(route.Type),
+		})
 		return
 	case route.Encap != nil || route.MPLSDst != nil || route.Tos != 0 || r.odd[keyOf(route)]:
 		r.notef("route to %s: with encapsulation, TOS or a network that packets are from, which a guest does not get", to)
@@ -158,7 +163,7 @@ func otherMetrics(route netlink.Route) string {
 		{"lock", route.MTULock || route.RtoMinLock}, {"window", route.Window != 0}, {"rtt", route.Rtt != 0}, {"rttvar", route.RttVar != 0},
 		{"ssthresh", route.Ssthresh != 0}, {"cwnd", route.Cwnd != 0}, {"reordering", route.Reordering != 0}, {"hoplimit", route.Hoplimit != 0},
 		{"initcwnd", route.InitCwnd != 0}, {"features", route.Features != 0}, {"rto_min", route.RtoMin != 0}, {"initrwnd", route.InitRwnd != 0},
-		{"quickack", route.QuickACK != 0}, {"congctl", route.Congctl != ""}, {"fastopen_no_cookie", route.FastOpenNoCookie != 0},
+		{"quickack", route.QuickACK != 0}, {"congctl", route.Congctl != ""}, {"fastopen_no_cookie", route.FastOpenNoCookie != 0}, {"realm", route.Realm != 0},
 	} {
 		if metric.set {
 			names = append(names, metric.name)
@@ -305,20 +310,36 @@ func rank(r *api.Route) int {
 	}
 }
 
+// withoutHop reports whether a route of another type than usual is over no link, or
+// leads to the namespace's processes, as for transparent proxies.
+func withoutHop(route netlink.Route) bool {
+	switch route.Type {
+	case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
+		return true
+	case unix.RTN_LOCAL:
+		return route.LinkIndex == loIndex && !hasGateway(route)
+	}
+	return false
+}
+
+// loIndex is the kernel's index of lo in each network namespace (include/net/flow.h,
+// LOOPBACK_IFINDEX).
+const loIndex = 1
+
 func (r *routing) notef(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
 func typeName(kind int) string {
 	switch kind {
-	case unix.RTN_BLACKHOLE:
-		return "blackhole"
-	case unix.RTN_UNREACHABLE:
-		return "unreachable"
-	case unix.RTN_PROHIBIT:
-		return "prohibit"
-	case unix.RTN_THROW:
-		return "throw"
+	case unix.RTN_LOCAL:
+		return "local"
+	case unix.RTN_BROADCAST:
+		return "broadcast"
+	case unix.RTN_ANYCAST:
+		return "anycast"
+	case unix.RTN_MULTICAST:
+		return "multicast"
 	default:
 		return strconv.Itoa(kind)
 	}

@@ -43,6 +43,10 @@ func TestStateOfRules(t *testing.T) {
 	p.route(t, netlink.Route{LinkIndex: eth1, Table: 1000, Flags: int(netlink.FLAG_ONLINK)}, "10.7.0.0/16", "10.8.0.1")
 	p.route(t, netlink.Route{LinkIndex: eth1, Table: unix.RT_TABLE_DEFAULT}, "10.9.0.0/16", "10.2.0.9")
 	p.route(t, netlink.Route{LinkIndex: eth1, Table: 101}, "10.10.0.0/16", "10.2.0.1") // no rule names it
+	p.route(t, netlink.Route{Table: 100, Type: unix.RTN_UNREACHABLE, Priority: 9}, "0.0.0.0/0", "")
+	p.route(t, netlink.Route{Table: 100, Type: unix.RTN_PROHIBIT, Priority: 2000}, "::/0", "")
+	p.route(t, netlink.Route{Table: 1000, Type: unix.RTN_LOCAL, LinkIndex: 1, Scope: netlink.SCOPE_HOST}, "0.0.0.0/0", "")
+	p.route(t, netlink.Route{Table: 1000, Type: unix.RTN_LOCAL, LinkIndex: eth1, Scope: netlink.SCOPE_HOST}, "10.12.0.0/16", "")
 	settle(t, p.ns)
 	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth1, Dst: network("10.2.0.0/24"), Scope: netlink.SCOPE_LINK}))
 
@@ -63,7 +67,10 @@ func TestStateOfRules(t *testing.T) {
 	const lookup = fibrule.Lookup
 	want := &api.SetNetworkRequest{
 		Routes: []*api.Route{
+			{Destination: "0.0.0.0/0", Metric: 9, Table: 100, Type: unix.RTN_UNREACHABLE},
 			{Interface: "eth1", Destination: "10.2.0.0/24", Source: "10.2.0.2", Scope: unix.RT_SCOPE_LINK, Table: 100},
+			{Destination: "::/0", Metric: 2000, Table: 100, Type: unix.RTN_PROHIBIT},
+			{Destination: "0.0.0.0/0", Table: 1000, Type: unix.RTN_LOCAL},
 			{Interface: "eth1", Destination: "10.9.0.0/16", Gateway: "10.2.0.9", Table: unix.RT_TABLE_DEFAULT, Onlink: true},
 			{Interface: "eth1", Destination: "10.7.0.0/16", Gateway: "10.8.0.1", Onlink: true, Table: 1000},
 			{Interface: "eth1", Destination: "0.0.0.0/0", Gateway: "10.2.0.1", Table: 100},
@@ -88,7 +95,7 @@ func TestStateOfRules(t *testing.T) {
 	if a := got.GetInterfaces()[1].GetAddresses()[0]; !a.GetNoPrefixRoute() {
 		t.Errorf("the guest's kernel makes the route of %s that was moved to another table", a)
 	}
-	for _, note := range []string{"IPv4 rule 20: from all goto: with goto", "IPv4 rule 30: from all iif absent lookup 100: names a link without a NIC"} {
+	for _, note := range []string{"route to 10.12.0.0/16: of type local", "IPv4 rule 20: from all goto: with goto", "IPv4 rule 30: from all iif absent lookup 100: names a link without a NIC"} {
 		found := false
 		for told := range n.told {
 			found = found || strings.HasPrefix(told, note)

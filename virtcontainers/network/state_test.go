@@ -2,6 +2,7 @@ package network
 
 import (
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,6 +65,7 @@ func TestState(t *testing.T) {
 		},
 		Routes: []*api.Route{
 			{Interface: "eth1", Destination: "10.20.0.0/16", Source: "10.2.0.3", Scope: 253, Mtu: 1300},
+			{Destination: "10.25.0.0/16", Type: unix.RTN_BLACKHOLE},
 			{Interface: "eth1", Destination: "10.21.0.0/16", Gateway: "10.2.0.1", Metric: 7},
 			{Interface: "eth0", Destination: "10.22.0.0/16", Gateway: "169.254.1.1", Onlink: true},
 			{Interface: "eth0", Destination: "10.26.0.0/16", Gateway: "10.1.0.9"},
@@ -297,7 +299,7 @@ func TestStateOfRouteMetrics(t *testing.T) {
 	p := newPod(t)
 	n, vm := p.open(t, Options{}), newMachine(t)
 	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
-	p.route(t, netlink.Route{LinkIndex: eth0, AdvMSS: 1200, MTU: 1300}, "10.30.0.0/16", "10.1.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0, AdvMSS: 1200, MTU: 1300, Realm: 5}, "10.30.0.0/16", "10.1.0.1")
 	p.route(t, netlink.Route{LinkIndex: eth0, AdvMSS: 1220, InitCwnd: 20, QuickACK: 1, Congctl: "reno"}, "fd30::/64", "fd01::1")
 	p.route(t, netlink.Route{AdvMSS: 1210, MultiPath: []*netlink.NexthopInfo{
 		{LinkIndex: eth0, Gw: []byte{10, 1, 0, 1}}, {LinkIndex: eth0, Gw: []byte{10, 1, 0, 3}},
@@ -311,6 +313,11 @@ func TestStateOfRouteMetrics(t *testing.T) {
 	}
 	if diff := cmp.Diff(routes, n.State().GetRoutes(), protocmp.Transform()); diff != "" {
 		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+	if list, err := p.ns.RouteList(nil, netlink.FAMILY_V4); err != nil || slices.ContainsFunc(list, func(r netlink.Route) bool { return r.Realm != 0 }) {
+		if want := "realm of the route to 10.30.0.0/16: a guest gets only its mtu and advmss"; !n.told[want] {
+			t.Errorf("the log has %v, not %q, %v", n.told, want, err)
+		}
 	}
 	if want := "initcwnd, quickack, congctl of the route to fd30::/64: a guest gets only its mtu and advmss"; !n.told[want] {
 		t.Errorf("the log has %v, not %q", n.told, want)

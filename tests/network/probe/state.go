@@ -100,7 +100,11 @@ func routes(names map[int]string) ([]string, error) {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range list {
-			if name, ok := names[r.LinkIndex]; ok && r.Type == unix.RTN_UNICAST && r.Table != unix.RT_TABLE_LOCAL {
+			switch name, ok := names[r.LinkIndex]; {
+			case r.Table == unix.RT_TABLE_LOCAL:
+			case r.Type != unix.RTN_UNICAST: // the kernel reports a link only for some
+				lines = append(lines, fmt.Sprintf("type %d ", r.Type)+routeLine(r, "any"))
+			case ok:
 				lines = append(lines, routeLine(r, name))
 			}
 		}
