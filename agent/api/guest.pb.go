@@ -1751,7 +1751,10 @@ type Interface struct {
 	// (Documentation/networking/ip-sysctl.rst, disable_ipv6).
 	WithoutIpv6 bool `protobuf:"varint,7,opt,name=without_ipv6,json=withoutIpv6,proto3" json:"without_ipv6,omitempty"`
 	// The link is set down, as on the host.
-	Down          bool `protobuf:"varint,8,opt,name=down,proto3" json:"down,omitempty"`
+	Down bool `protobuf:"varint,8,opt,name=down,proto3" json:"down,omitempty"`
+	// Those of LinkSettings (settings.go) that are set for the link on the host, each
+	// once.
+	Settings      []*Setting `protobuf:"bytes,9,rep,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1842,6 +1845,65 @@ func (x *Interface) GetDown() bool {
 	return false
 }
 
+func (x *Interface) GetSettings() []*Setting {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+type Setting struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         int32                  `protobuf:"zigzag32,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Setting) Reset() {
+	*x = Setting{}
+	mi := &file_guest_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Setting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Setting) ProtoMessage() {}
+
+func (x *Setting) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Setting.ProtoReflect.Descriptor instead.
+func (*Setting) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Setting) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Setting) GetValue() int32 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
 type Address struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Address and prefix length: "10.88.0.2/16"; with a peer, the length is that
@@ -1859,7 +1921,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +1933,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +1946,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{30}
+	return file_guest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Address) GetPrefix() string {
@@ -1936,7 +1998,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2010,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2023,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{31}
+	return file_guest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Route) GetInterface() string {
@@ -2078,7 +2140,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2152,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2165,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{32}
+	return file_guest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Rule) GetIpv6() bool {
@@ -2236,7 +2298,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2310,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2323,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{33}
+	return file_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Range) GetFirst() uint32 {
@@ -2290,7 +2352,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2364,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2377,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{34}
+	return file_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Neighbour) GetInterface() string {
@@ -2350,7 +2412,7 @@ type SetNetworkResponse struct {
 
 func (x *SetNetworkResponse) Reset() {
 	*x = SetNetworkResponse{}
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2424,7 @@ func (x *SetNetworkResponse) String() string {
 func (*SetNetworkResponse) ProtoMessage() {}
 
 func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2437,7 @@ func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkResponse.ProtoReflect.Descriptor instead.
 func (*SetNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{35}
+	return file_guest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetNetworkResponse) GetChanges() []string {
@@ -2398,7 +2460,7 @@ type SetResourcesRequest struct {
 
 func (x *SetResourcesRequest) Reset() {
 	*x = SetResourcesRequest{}
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2472,7 @@ func (x *SetResourcesRequest) String() string {
 func (*SetResourcesRequest) ProtoMessage() {}
 
 func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2485,7 @@ func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesRequest.ProtoReflect.Descriptor instead.
 func (*SetResourcesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{36}
+	return file_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetResourcesRequest) GetCpus() uint32 {
@@ -2451,7 +2513,7 @@ type SetResourcesResponse struct {
 
 func (x *SetResourcesResponse) Reset() {
 	*x = SetResourcesResponse{}
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2525,7 @@ func (x *SetResourcesResponse) String() string {
 func (*SetResourcesResponse) ProtoMessage() {}
 
 func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2538,7 @@ func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesResponse.ProtoReflect.Descriptor instead.
 func (*SetResourcesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{37}
+	return file_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetResourcesResponse) GetCpus() uint32 {
@@ -2524,7 +2586,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2598,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2611,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{38}
+	return file_guest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Storage) GetDriver() string {
@@ -2616,7 +2678,7 @@ type FSGroup struct {
 
 func (x *FSGroup) Reset() {
 	*x = FSGroup{}
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2690,7 @@ func (x *FSGroup) String() string {
 func (*FSGroup) ProtoMessage() {}
 
 func (x *FSGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2703,7 @@ func (x *FSGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FSGroup.ProtoReflect.Descriptor instead.
 func (*FSGroup) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{39}
+	return file_guest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FSGroup) GetGid() uint32 {
@@ -2667,7 +2729,7 @@ type AddStoragesRequest struct {
 
 func (x *AddStoragesRequest) Reset() {
 	*x = AddStoragesRequest{}
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2741,7 @@ func (x *AddStoragesRequest) String() string {
 func (*AddStoragesRequest) ProtoMessage() {}
 
 func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2754,7 @@ func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesRequest.ProtoReflect.Descriptor instead.
 func (*AddStoragesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{40}
+	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AddStoragesRequest) GetStorages() []*Storage {
@@ -2710,7 +2772,7 @@ type AddStoragesResponse struct {
 
 func (x *AddStoragesResponse) Reset() {
 	*x = AddStoragesResponse{}
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2784,7 @@ func (x *AddStoragesResponse) String() string {
 func (*AddStoragesResponse) ProtoMessage() {}
 
 func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2797,7 @@ func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesResponse.ProtoReflect.Descriptor instead.
 func (*AddStoragesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{41}
+	return file_guest_proto_rawDescGZIP(), []int{42}
 }
 
 // ChangeFilesRequest is at most MaxChangeFiles bytes (limits.go); longer files
@@ -2749,7 +2811,7 @@ type ChangeFilesRequest struct {
 
 func (x *ChangeFilesRequest) Reset() {
 	*x = ChangeFilesRequest{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2823,7 @@ func (x *ChangeFilesRequest) String() string {
 func (*ChangeFilesRequest) ProtoMessage() {}
 
 func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2836,7 @@ func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesRequest.ProtoReflect.Descriptor instead.
 func (*ChangeFilesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ChangeFilesRequest) GetChanges() []*FileChange {
@@ -2792,7 +2854,7 @@ type ChangeFilesResponse struct {
 
 func (x *ChangeFilesResponse) Reset() {
 	*x = ChangeFilesResponse{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2866,7 @@ func (x *ChangeFilesResponse) String() string {
 func (*ChangeFilesResponse) ProtoMessage() {}
 
 func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2879,7 @@ func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesResponse.ProtoReflect.Descriptor instead.
 func (*ChangeFilesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{44}
 }
 
 // FileChange is one change of a file below GuestFilesDir (paths.go). No part
@@ -2844,7 +2906,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2918,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2931,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2990,7 +3052,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3064,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3077,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -3041,7 +3103,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3115,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3128,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -3086,7 +3148,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3160,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3173,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Directory) GetKeep() bool {
@@ -3129,7 +3191,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3203,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3216,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 // FilePart is a part of a file's content. The parts of one file come in order,
@@ -3176,7 +3238,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3250,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3263,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FilePart) GetOffset() uint64 {
@@ -3263,7 +3325,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3275,7 +3337,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3288,7 +3350,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{50}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Device) GetPath() string {
@@ -3378,7 +3440,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3390,7 +3452,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3403,7 +3465,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -3463,7 +3525,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3537,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3550,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 type Event struct {
@@ -3504,7 +3566,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3578,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3591,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -3599,7 +3661,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3673,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3686,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -3694,7 +3756,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3706,7 +3768,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3719,7 +3781,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -3738,7 +3800,7 @@ type KeepMountsRequest struct {
 
 func (x *KeepMountsRequest) Reset() {
 	*x = KeepMountsRequest{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +3812,7 @@ func (x *KeepMountsRequest) String() string {
 func (*KeepMountsRequest) ProtoMessage() {}
 
 func (x *KeepMountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +3825,7 @@ func (x *KeepMountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepMountsRequest.ProtoReflect.Descriptor instead.
 func (*KeepMountsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *KeepMountsRequest) GetContainerId() string {
@@ -3781,7 +3843,7 @@ type KeepMountsResponse struct {
 
 func (x *KeepMountsResponse) Reset() {
 	*x = KeepMountsResponse{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3855,7 @@ func (x *KeepMountsResponse) String() string {
 func (*KeepMountsResponse) ProtoMessage() {}
 
 func (x *KeepMountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3868,7 @@ func (x *KeepMountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepMountsResponse.ProtoReflect.Descriptor instead.
 func (*KeepMountsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 type PowerOffRequest struct {
@@ -3817,7 +3879,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3891,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3904,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 type PowerOffResponse struct {
@@ -3853,7 +3915,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +3927,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +3940,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -3893,7 +3955,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +3967,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +3980,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -3956,7 +4018,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4030,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4043,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -4016,7 +4078,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4090,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4103,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -4077,7 +4139,7 @@ type ContainerSocket struct {
 
 func (x *ContainerSocket) Reset() {
 	*x = ContainerSocket{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4151,7 @@ func (x *ContainerSocket) String() string {
 func (*ContainerSocket) ProtoMessage() {}
 
 func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4164,7 @@ func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
 func (*ContainerSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ContainerSocket) GetContainerId() string {
@@ -4130,7 +4192,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4142,7 +4204,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4155,7 +4217,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -4181,7 +4243,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4193,7 +4255,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4206,7 +4268,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{65}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -4280,7 +4342,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4292,7 +4354,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4305,7 +4367,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{66}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -4329,7 +4391,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4403,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4416,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{67}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -4417,7 +4479,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4429,7 +4491,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4442,7 +4504,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{68}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -4491,7 +4553,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4503,7 +4565,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4516,7 +4578,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{69}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -4539,7 +4601,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4613,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4626,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{70}
+	return file_guest_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -4593,7 +4655,7 @@ type DebugOpen struct {
 
 func (x *DebugOpen) Reset() {
 	*x = DebugOpen{}
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4605,7 +4667,7 @@ func (x *DebugOpen) String() string {
 func (*DebugOpen) ProtoMessage() {}
 
 func (x *DebugOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4618,7 +4680,7 @@ func (x *DebugOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpen.ProtoReflect.Descriptor instead.
 func (*DebugOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{71}
+	return file_guest_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DebugOpen) GetArgs() []string {
@@ -4666,7 +4728,7 @@ type DebugOpened struct {
 
 func (x *DebugOpened) Reset() {
 	*x = DebugOpened{}
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4678,7 +4740,7 @@ func (x *DebugOpened) String() string {
 func (*DebugOpened) ProtoMessage() {}
 
 func (x *DebugOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4691,7 +4753,7 @@ func (x *DebugOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpened.ProtoReflect.Descriptor instead.
 func (*DebugOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{72}
+	return file_guest_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *DebugOpened) GetError() string {
@@ -4717,7 +4779,7 @@ type DebugInput struct {
 
 func (x *DebugInput) Reset() {
 	*x = DebugInput{}
-	mi := &file_guest_proto_msgTypes[73]
+	mi := &file_guest_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4729,7 +4791,7 @@ func (x *DebugInput) String() string {
 func (*DebugInput) ProtoMessage() {}
 
 func (x *DebugInput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[73]
+	mi := &file_guest_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4742,7 +4804,7 @@ func (x *DebugInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugInput.ProtoReflect.Descriptor instead.
 func (*DebugInput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{73}
+	return file_guest_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *DebugInput) GetData() []byte {
@@ -4787,7 +4849,7 @@ type DebugOutput struct {
 
 func (x *DebugOutput) Reset() {
 	*x = DebugOutput{}
-	mi := &file_guest_proto_msgTypes[74]
+	mi := &file_guest_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4799,7 +4861,7 @@ func (x *DebugOutput) String() string {
 func (*DebugOutput) ProtoMessage() {}
 
 func (x *DebugOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[74]
+	mi := &file_guest_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4812,7 +4874,7 @@ func (x *DebugOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOutput.ProtoReflect.Descriptor instead.
 func (*DebugOutput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{74}
+	return file_guest_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DebugOutput) GetData() []byte {
@@ -4951,7 +5013,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x03DNS\x12\x18\n" +
 	"\aservers\x18\x01 \x03(\tR\aservers\x12\x1a\n" +
 	"\bsearches\x18\x02 \x03(\tR\bsearches\x12\x18\n" +
-	"\aoptions\x18\x03 \x03(\tR\aoptions\"\xe5\x01\n" +
+	"\aoptions\x18\x03 \x03(\tR\aoptions\"\x9c\x02\n" +
 	"\tInterface\x12\x19\n" +
 	"\bpci_path\x18\x01 \x01(\tR\apciPath\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -4960,7 +5022,11 @@ const file_guest_proto_rawDesc = "" +
 	"\taddresses\x18\x05 \x03(\v2\x19.katabox.agent.v1.AddressR\taddresses\x12\x15\n" +
 	"\x06no_arp\x18\x06 \x01(\bR\x05noArp\x12!\n" +
 	"\fwithout_ipv6\x18\a \x01(\bR\vwithoutIpv6\x12\x12\n" +
-	"\x04down\x18\b \x01(\bR\x04down\"]\n" +
+	"\x04down\x18\b \x01(\bR\x04down\x125\n" +
+	"\bsettings\x18\t \x03(\v2\x19.katabox.agent.v1.SettingR\bsettings\"3\n" +
+	"\aSetting\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x11R\x05value\"]\n" +
 	"\aAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12&\n" +
@@ -5199,7 +5265,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -5232,134 +5298,136 @@ var file_guest_proto_goTypes = []any{
 	(*SetNetworkRequest)(nil),     // 28: katabox.agent.v1.SetNetworkRequest
 	(*DNS)(nil),                   // 29: katabox.agent.v1.DNS
 	(*Interface)(nil),             // 30: katabox.agent.v1.Interface
-	(*Address)(nil),               // 31: katabox.agent.v1.Address
-	(*Route)(nil),                 // 32: katabox.agent.v1.Route
-	(*Rule)(nil),                  // 33: katabox.agent.v1.Rule
-	(*Range)(nil),                 // 34: katabox.agent.v1.Range
-	(*Neighbour)(nil),             // 35: katabox.agent.v1.Neighbour
-	(*SetNetworkResponse)(nil),    // 36: katabox.agent.v1.SetNetworkResponse
-	(*SetResourcesRequest)(nil),   // 37: katabox.agent.v1.SetResourcesRequest
-	(*SetResourcesResponse)(nil),  // 38: katabox.agent.v1.SetResourcesResponse
-	(*Storage)(nil),               // 39: katabox.agent.v1.Storage
-	(*FSGroup)(nil),               // 40: katabox.agent.v1.FSGroup
-	(*AddStoragesRequest)(nil),    // 41: katabox.agent.v1.AddStoragesRequest
-	(*AddStoragesResponse)(nil),   // 42: katabox.agent.v1.AddStoragesResponse
-	(*ChangeFilesRequest)(nil),    // 43: katabox.agent.v1.ChangeFilesRequest
-	(*ChangeFilesResponse)(nil),   // 44: katabox.agent.v1.ChangeFilesResponse
-	(*FileChange)(nil),            // 45: katabox.agent.v1.FileChange
-	(*ReadFileRequest)(nil),       // 46: katabox.agent.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),      // 47: katabox.agent.v1.ReadFileResponse
-	(*Directory)(nil),             // 48: katabox.agent.v1.Directory
-	(*Remove)(nil),                // 49: katabox.agent.v1.Remove
-	(*FilePart)(nil),              // 50: katabox.agent.v1.FilePart
-	(*Device)(nil),                // 51: katabox.agent.v1.Device
-	(*ContainerConfig)(nil),       // 52: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 53: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 54: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 55: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 56: katabox.agent.v1.OOM
-	(*KeepMountsRequest)(nil),     // 57: katabox.agent.v1.KeepMountsRequest
-	(*KeepMountsResponse)(nil),    // 58: katabox.agent.v1.KeepMountsResponse
-	(*PowerOffRequest)(nil),       // 59: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 60: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 61: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 62: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 63: katabox.agent.v1.ForwardOpen
-	(*ContainerSocket)(nil),       // 64: katabox.agent.v1.ContainerSocket
-	(*ForwardOpened)(nil),         // 65: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 66: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 67: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 68: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 69: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 70: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 71: katabox.agent.v1.FailedStorage
-	(*DebugOpen)(nil),             // 72: katabox.agent.v1.DebugOpen
-	(*DebugOpened)(nil),           // 73: katabox.agent.v1.DebugOpened
-	(*DebugInput)(nil),            // 74: katabox.agent.v1.DebugInput
-	(*DebugOutput)(nil),           // 75: katabox.agent.v1.DebugOutput
-	(*timestamppb.Timestamp)(nil), // 76: google.protobuf.Timestamp
+	(*Setting)(nil),               // 31: katabox.agent.v1.Setting
+	(*Address)(nil),               // 32: katabox.agent.v1.Address
+	(*Route)(nil),                 // 33: katabox.agent.v1.Route
+	(*Rule)(nil),                  // 34: katabox.agent.v1.Rule
+	(*Range)(nil),                 // 35: katabox.agent.v1.Range
+	(*Neighbour)(nil),             // 36: katabox.agent.v1.Neighbour
+	(*SetNetworkResponse)(nil),    // 37: katabox.agent.v1.SetNetworkResponse
+	(*SetResourcesRequest)(nil),   // 38: katabox.agent.v1.SetResourcesRequest
+	(*SetResourcesResponse)(nil),  // 39: katabox.agent.v1.SetResourcesResponse
+	(*Storage)(nil),               // 40: katabox.agent.v1.Storage
+	(*FSGroup)(nil),               // 41: katabox.agent.v1.FSGroup
+	(*AddStoragesRequest)(nil),    // 42: katabox.agent.v1.AddStoragesRequest
+	(*AddStoragesResponse)(nil),   // 43: katabox.agent.v1.AddStoragesResponse
+	(*ChangeFilesRequest)(nil),    // 44: katabox.agent.v1.ChangeFilesRequest
+	(*ChangeFilesResponse)(nil),   // 45: katabox.agent.v1.ChangeFilesResponse
+	(*FileChange)(nil),            // 46: katabox.agent.v1.FileChange
+	(*ReadFileRequest)(nil),       // 47: katabox.agent.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),      // 48: katabox.agent.v1.ReadFileResponse
+	(*Directory)(nil),             // 49: katabox.agent.v1.Directory
+	(*Remove)(nil),                // 50: katabox.agent.v1.Remove
+	(*FilePart)(nil),              // 51: katabox.agent.v1.FilePart
+	(*Device)(nil),                // 52: katabox.agent.v1.Device
+	(*ContainerConfig)(nil),       // 53: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),         // 54: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                 // 55: katabox.agent.v1.Event
+	(*Exit)(nil),                  // 56: katabox.agent.v1.Exit
+	(*OOM)(nil),                   // 57: katabox.agent.v1.OOM
+	(*KeepMountsRequest)(nil),     // 58: katabox.agent.v1.KeepMountsRequest
+	(*KeepMountsResponse)(nil),    // 59: katabox.agent.v1.KeepMountsResponse
+	(*PowerOffRequest)(nil),       // 60: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 61: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 62: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 63: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 64: katabox.agent.v1.ForwardOpen
+	(*ContainerSocket)(nil),       // 65: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),         // 66: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),           // 67: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 68: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 69: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 70: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 71: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),         // 72: katabox.agent.v1.FailedStorage
+	(*DebugOpen)(nil),             // 73: katabox.agent.v1.DebugOpen
+	(*DebugOpened)(nil),           // 74: katabox.agent.v1.DebugOpened
+	(*DebugInput)(nil),            // 75: katabox.agent.v1.DebugInput
+	(*DebugOutput)(nil),           // 76: katabox.agent.v1.DebugOutput
+	(*timestamppb.Timestamp)(nil), // 77: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
-	39, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	76, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
-	76, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
+	40, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
+	77, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	77, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
 	8,  // 3: katabox.agent.v1.ParkRequest.inputs:type_name -> katabox.agent.v1.ParkedInput
-	76, // 4: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
+	77, // 4: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
 	11, // 5: katabox.agent.v1.RejoinRequest.containers:type_name -> katabox.agent.v1.RenamedContainer
-	39, // 6: katabox.agent.v1.PrepareRequest.storages:type_name -> katabox.agent.v1.Storage
+	40, // 6: katabox.agent.v1.PrepareRequest.storages:type_name -> katabox.agent.v1.Storage
 	17, // 7: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
 	29, // 8: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
 	30, // 9: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
-	32, // 10: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
-	35, // 11: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
-	33, // 12: katabox.agent.v1.SetNetworkRequest.rules:type_name -> katabox.agent.v1.Rule
-	33, // 13: katabox.agent.v1.SetNetworkRequest.absent_rules:type_name -> katabox.agent.v1.Rule
-	31, // 14: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
-	34, // 15: katabox.agent.v1.Rule.source_ports:type_name -> katabox.agent.v1.Range
-	34, // 16: katabox.agent.v1.Rule.destination_ports:type_name -> katabox.agent.v1.Range
-	34, // 17: katabox.agent.v1.Rule.uids:type_name -> katabox.agent.v1.Range
-	40, // 18: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
-	39, // 19: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
-	45, // 20: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
-	48, // 21: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
-	50, // 22: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
-	49, // 23: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	76, // 24: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
-	39, // 25: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	51, // 26: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
-	55, // 27: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	56, // 28: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	76, // 29: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
-	0,  // 30: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	64, // 31: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	64, // 32: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	68, // 33: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	69, // 34: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
-	1,  // 35: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 36: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	28, // 37: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	37, // 38: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	41, // 39: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	43, // 40: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	46, // 41: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
-	5,  // 42: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
-	7,  // 43: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
-	10, // 44: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
-	13, // 45: katabox.agent.v1.Guest.Prepare:input_type -> katabox.agent.v1.PrepareRequest
-	53, // 46: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	15, // 47: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
-	18, // 48: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
-	20, // 49: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
-	22, // 50: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
-	24, // 51: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
-	26, // 52: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
-	57, // 53: katabox.agent.v1.Guest.KeepMounts:input_type -> katabox.agent.v1.KeepMountsRequest
-	59, // 54: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 55: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 56: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	36, // 57: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	38, // 58: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	42, // 59: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	44, // 60: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	47, // 61: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	6,  // 62: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
-	9,  // 63: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
-	12, // 64: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
-	14, // 65: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
-	54, // 66: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	16, // 67: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	19, // 68: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	21, // 69: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
-	23, // 70: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
-	25, // 71: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
-	27, // 72: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
-	58, // 73: katabox.agent.v1.Guest.KeepMounts:output_type -> katabox.agent.v1.KeepMountsResponse
-	60, // 74: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	55, // [55:75] is the sub-list for method output_type
-	35, // [35:55] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	33, // 10: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
+	36, // 11: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
+	34, // 12: katabox.agent.v1.SetNetworkRequest.rules:type_name -> katabox.agent.v1.Rule
+	34, // 13: katabox.agent.v1.SetNetworkRequest.absent_rules:type_name -> katabox.agent.v1.Rule
+	32, // 14: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
+	31, // 15: katabox.agent.v1.Interface.settings:type_name -> katabox.agent.v1.Setting
+	35, // 16: katabox.agent.v1.Rule.source_ports:type_name -> katabox.agent.v1.Range
+	35, // 17: katabox.agent.v1.Rule.destination_ports:type_name -> katabox.agent.v1.Range
+	35, // 18: katabox.agent.v1.Rule.uids:type_name -> katabox.agent.v1.Range
+	41, // 19: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	40, // 20: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	46, // 21: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	49, // 22: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	51, // 23: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	50, // 24: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	77, // 25: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	40, // 26: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	52, // 27: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
+	56, // 28: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	57, // 29: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	77, // 30: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	0,  // 31: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
+	65, // 32: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	65, // 33: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	69, // 34: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	70, // 35: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	1,  // 36: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 37: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	28, // 38: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	38, // 39: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	42, // 40: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	44, // 41: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	47, // 42: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
+	5,  // 43: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
+	7,  // 44: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
+	10, // 45: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
+	13, // 46: katabox.agent.v1.Guest.Prepare:input_type -> katabox.agent.v1.PrepareRequest
+	54, // 47: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	15, // 48: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
+	18, // 49: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
+	20, // 50: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
+	22, // 51: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
+	24, // 52: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
+	26, // 53: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
+	58, // 54: katabox.agent.v1.Guest.KeepMounts:input_type -> katabox.agent.v1.KeepMountsRequest
+	60, // 55: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 56: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 57: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	37, // 58: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	39, // 59: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	43, // 60: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	45, // 61: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	48, // 62: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	6,  // 63: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
+	9,  // 64: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
+	12, // 65: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
+	14, // 66: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
+	55, // 67: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	16, // 68: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	19, // 69: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	21, // 70: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	23, // 71: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	25, // 72: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
+	27, // 73: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
+	59, // 74: katabox.agent.v1.Guest.KeepMounts:output_type -> katabox.agent.v1.KeepMountsResponse
+	61, // 75: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	56, // [56:76] is the sub-list for method output_type
+	36, // [36:56] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -5367,23 +5435,23 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[32].OneofWrappers = []any{}
-	file_guest_proto_msgTypes[44].OneofWrappers = []any{
+	file_guest_proto_msgTypes[33].OneofWrappers = []any{}
+	file_guest_proto_msgTypes[45].OneofWrappers = []any{
 		(*FileChange_Directory)(nil),
 		(*FileChange_File)(nil),
 		(*FileChange_Symlink)(nil),
 		(*FileChange_Remove)(nil),
 	}
-	file_guest_proto_msgTypes[53].OneofWrappers = []any{
+	file_guest_proto_msgTypes[54].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[65].OneofWrappers = []any{
+	file_guest_proto_msgTypes[66].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[67].OneofWrappers = []any{
+	file_guest_proto_msgTypes[68].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -5393,7 +5461,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   75,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

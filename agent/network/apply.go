@@ -46,6 +46,8 @@ type memory struct {
 	absent map[fibrule.Rule]struct{}
 	// ipv6Off has the indexes of the links whose IPv6 the host had switched off.
 	ipv6Off map[int]bool
+	// settings has what was set of NICs, by their indexes.
+	settings map[int]map[string]int32
 	// withoutIPv6 has the indexes of the NICs whose IPv6 was found disabled.
 	withoutIPv6 map[int]bool
 }
@@ -65,7 +67,7 @@ func New(loadDriver func() error) *Network {
 		own: memory{
 			nics: map[int]string{}, given: map[int]bool{}, addresses: map[ownAddress]struct{}{},
 			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{}, ipv6Off: map[int]bool{}, withoutIPv6: map[int]bool{},
-			rules: map[fibrule.Rule]struct{}{}, absent: map[fibrule.Rule]struct{}{},
+			rules: map[fibrule.Rule]struct{}{}, absent: map[fibrule.Rule]struct{}{}, settings: map[int]map[string]int32{},
 		},
 	}
 }
@@ -103,7 +105,7 @@ type job struct {
 
 func (j *job) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		j.locate, j.withdraw, j.name, j.switchIPv6, j.leaveOutIPv6, j.links, j.addAddresses, j.addRoutes, j.addRules,
+		j.locate, j.withdraw, j.name, j.switchIPv6, j.leaveOutIPv6, j.setSettings, j.links, j.addAddresses, j.addRoutes, j.addRules,
 		j.addNeighbours, j.resolver,
 	} {
 		if err := ctx.Err(); err != nil {

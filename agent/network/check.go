@@ -110,6 +110,9 @@ func checkInterface(field string, in *api.Interface) (nic, error) {
 	if n.mtu > maxMTU {
 		return n, fmt.Errorf("%s.mtu is %d, want at most %d: %w", field, n.mtu, maxMTU, errdefs.ErrInvalidArgument)
 	}
+	if n.settings, err = checkSettings(field, in); err != nil {
+		return n, err
+	}
 	n.addresses, err = checkAddresses(field, in)
 	return n, err
 }

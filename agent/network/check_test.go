@@ -67,6 +67,15 @@ func TestCheckRefuses(t *testing.T) {
 		`interfaces[0].mtu is 4294967295`:                                          func(r request) { r.Interfaces[0].Mtu = 1<<32 - 1 },
 		`mtu 1279, want at least 1280 for IPv6`:                                    func(r request) { r.Interfaces[0].Mtu = 1279 },
 
+		`interfaces[0].settings[0].name is "ipv4/../x"`: func(r request) { r.Interfaces[0].Settings = []*api.Setting{{Name: "ipv4/../x"}} },
+		`interfaces[0].settings[1].name is "ipv4/tag"`: func(r request) {
+			r.Interfaces[0].Settings = []*api.Setting{{Name: "ipv4/rp_filter"}, {Name: "ipv4/tag"}}
+		},
+		`interfaces[0].settings[1].name is "ipv4/rp_`: func(r request) {
+			r.Interfaces[0].Settings = []*api.Setting{{Name: "ipv4/rp_filter"}, {Name: "ipv4/rp_filter"}}
+		},
+		"36 interfaces[0].settings": func(r request) { r.Interfaces[0].Settings = make([]*api.Setting, len(api.LinkSettings)+1) },
+
 		`addresses[0].prefix is "10.88.0.2"`:           func(r request) { r.Interfaces[0].Addresses[0].Prefix = "10.88.0.2" },
 		`addresses[0].prefix is "10.88.0.2/33"`:        func(r request) { r.Interfaces[0].Addresses[0].Prefix = "10.88.0.2/33" },
 		`addresses[0].prefix is "0.0.0.0/0"`:           func(r request) { r.Interfaces[0].Addresses[0].Prefix = "0.0.0.0/0" },

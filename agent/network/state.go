@@ -41,6 +41,8 @@ type nic struct {
 	withoutIPv6 bool
 	down        bool
 	addresses   []address
+	// settings are numbers by their names in api.LinkSettings.
+	settings map[string]int32
 	// index is the kernel's index, once the NIC is found.
 	index int
 }

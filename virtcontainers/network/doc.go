@@ -1,7 +1,8 @@
 // Package network joins the links of a pod's network namespace to its VM: each
 // link with an address becomes a NIC of the guest with the same name, MAC, MTU
-// and addresses, and the guest also gets the namespace's routes and permanent
-// neighbours. The agent applies them in the guest (agent/network).
+// and addresses, and the guest also gets the namespace's routes, policy rules and
+// permanent neighbours, and what was set for its links. The agent applies them in
+// the guest (agent/network).
 //
 // The path of packets with each model:
 //

@@ -13,6 +13,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
 )
 
 // The MTUs that both a tap and a virtio NIC can have: MIN_MTU in the kernel's
@@ -44,6 +46,8 @@ type link struct {
 	down bool
 	// withoutIPv6 is set if the link has no IPv6.
 	withoutIPv6 bool
+	// settings are those that are not the namespace's usual ones.
+	settings []*api.Setting
 	// multicast is set if the link receives all multicast.
 	multicast bool
 	addrs     []netlink.Addr
@@ -117,7 +121,7 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 		if err := v.policy.read(); err != nil {
 			return err
 		}
-		return v.readIPv6()
+		return errors.Join(v.readIPv6(), v.readSettings())
 	})
 	if err != nil {
 		return nil, err

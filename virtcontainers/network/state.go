@@ -30,7 +30,7 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		}
 		i := &api.Interface{
 			PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP, // at most maxMTU
-			WithoutIpv6: l.withoutIPv6, Down: l.down,
+			WithoutIpv6: l.withoutIPv6, Down: l.down, Settings: l.settings,
 		}
 		for _, a := range l.addrs {
 			prefix, peer := addressOf(a)
