@@ -49,17 +49,9 @@ func (c *checker) routes(req *api.SetNetworkRequest) error {
 // and always a metric.
 func (c *checker) route(field string, in *api.Route) (route, error) {
 	r := route{scope: uint8(in.GetScope()), onlink: in.GetOnlink(), mtu: int(in.GetMtu()), advMSS: int(in.GetAdvMss()), metric: int(in.GetMetric())}
-	var err error
-	if r.table, err = checkTable(field, in.GetTable()); err != nil {
+	err := c.placeRoute(field, in, &r)
+	if err != nil {
 		return r, err
-	}
-	if r.kind, err = checkKind(field, in); err != nil {
-		return r, err
-	}
-	if r.kind == 0 {
-		if r.nic, err = c.place(field, in.GetInterface()); err != nil {
-			return r, err
-		}
 	}
 	r.destination, err = netip.ParsePrefix(in.GetDestination())
 	if err != nil || r.destination != r.destination.Masked() || r.destination.Addr().Is4In6() {
@@ -88,6 +80,18 @@ func (c *checker) route(field string, in *api.Route) (route, error) {
 		}
 	}
 	return r, nil
+}
+
+// placeRoute reads a route's table, its type, and its interface, if it has one.
+func (c *checker) placeRoute(field string, in *api.Route, r *route) (err error) {
+	if r.table, err = checkTable(field, in.GetTable()); err != nil {
+		return err
+	}
+	if r.kind, err = checkKind(field, in); err != nil || r.kind != 0 {
+		return err
+	}
+	r.nic, err = c.place(field, in.GetInterface())
+	return err
 }
 
 // routeKinds are the types of routes without an interface.

@@ -24,38 +24,43 @@ const confNet = "/proc/sys/net"
 // host's changes.
 func (j *job) setSettings(context.Context) error {
 	for _, nic := range j.want.nics {
-		own := j.own.settings[nic.index]
-		for _, name := range slices.Sorted(maps.Keys(own)) {
-			if _, wanted := nic.settings[name]; wanted {
-				continue
-			}
-			usual, err := os.ReadFile(settingFile("default", name))
-			if errors.Is(err, fs.ErrNotExist) { // nor had the NIC the setting
-				delete(own, name)
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("interface %s: read the usual %s: %w", nic.name, name, err)
-			}
-			if err := j.setSetting(nic, name, string(bytes.TrimSpace(usual))); err != nil {
-				return err
-			}
-			delete(own, name)
+		if err := j.resetSettings(nic); err != nil {
+			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(nic.settings)) {
 			value := nic.settings[name]
-			if have, ok := own[name]; ok && have == value {
+			if have, ok := j.own.settings[nic.index][name]; ok && have == value {
 				continue
-			}
-			if own == nil {
-				own = map[string]int32{}
-				j.own.settings[nic.index] = own
 			}
 			if err := j.setSetting(nic, name, strconv.Itoa(int(value))); err != nil {
 				return err
 			}
-			own[name] = value
+			if j.own.settings[nic.index] == nil {
+				j.own.settings[nic.index] = map[string]int32{}
+			}
+			j.own.settings[nic.index][name] = value
 		}
+	}
+	return nil
+}
+
+// resetSettings gives a NIC the usual settings for those that the host has no more.
+func (j *job) resetSettings(nic nic) error {
+	own := j.own.settings[nic.index]
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if _, wanted := nic.settings[name]; wanted {
+			continue
+		}
+		usual, err := os.ReadFile(settingFile("default", name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("interface %s: read the usual %s: %w", nic.name, name, err)
+		}
+		if err == nil { // else the NIC never had the setting
+			if err := j.setSetting(nic, name, string(bytes.TrimSpace(usual))); err != nil {
+				return err
+			}
+		}
+		delete(own, name)
 	}
 	return nil
 }

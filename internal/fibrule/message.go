@@ -125,6 +125,22 @@ func (d *decoder) attr(kind int, value []byte) (err error) {
 		r.In = text(value)
 	case attrOut:
 		r.Out = text(value)
+	case attrUIDs:
+		r.UIDs = UIDs{true, native.Uint32(value), native.Uint32(value[4:])}
+	case attrSourcePorts:
+		r.SourcePorts = Ports{native.Uint16(value), native.Uint16(value[2:])}
+	case attrDestPorts:
+		r.DestinationPorts = Ports{native.Uint16(value), native.Uint16(value[2:])}
+	default:
+		d.number(kind, value)
+	}
+	return err
+}
+
+// number reads an attribute that is one number.
+func (d *decoder) number(kind int, value []byte) {
+	r := &d.rule
+	switch kind {
 	case attrPriority:
 		r.Priority = native.Uint32(value)
 	case attrMark:
@@ -135,20 +151,13 @@ func (d *decoder) attr(kind int, value []byte) (err error) {
 		r.Table = native.Uint32(value)
 	case attrSuppress:
 		d.suppress(native.Uint32(value))
-	case attrUIDs:
-		r.UIDs = UIDs{true, native.Uint32(value), native.Uint32(value[4:])}
 	case attrOrigin:
 		r.Origin = value[0]
 	case attrProtocol:
 		r.Protocol = value[0]
-	case attrSourcePorts:
-		r.SourcePorts = Ports{native.Uint16(value), native.Uint16(value[2:])}
-	case attrDestPorts:
-		r.DestinationPorts = Ports{native.Uint16(value), native.Uint16(value[2:])}
 	default:
 		d.other(kind, value)
 	}
-	return err
 }
 
 // other notes an attribute that a Rule has no place for.

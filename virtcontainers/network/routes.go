@@ -91,13 +91,8 @@ func (r *routing) add(route netlink.Route) {
 	case to.Addr().Is4In6():
 		r.notef("route to %s: an IPv4 network in IPv6, which a guest does not get", to)
 		return
-	case route.Type != unix.RTN_UNICAST && (!withoutHop(route) || route.Tos != 0):
-		r.notef("route to %s: of type %s, which a guest does not get", to, typeName(route.Type))
-		return
 	case route.Type != unix.RTN_UNICAST:
-		r.routes = append(r.routes, &api.Route{
-			Destination: to.String(), Metric: uint32(route.Priority), Table: uint32(route.Table), Type: uint32(route.Type),
-		})
+		r.addWithoutHop(route, to)
 		return
 	case route.Encap != nil || route.MPLSDst != nil || route.Tos != 0 || r.odd[keyOf(route)]:
 		r.notef("route to %s: with encapsulation, TOS or a network that packets are from, which a guest does not get", to)
@@ -308,6 +303,17 @@ func rank(r *api.Route) int {
 	default:
 		return 2
 	}
+}
+
+// addWithoutHop adds a route of another type than usual.
+func (r *routing) addWithoutHop(route netlink.Route, to netip.Prefix) {
+	if !withoutHop(route) || route.Tos != 0 {
+		r.notef("route to %s: of type %s, which a guest does not get", to, typeName(route.Type))
+		return
+	}
+	r.routes = append(r.routes, &api.Route{
+		Destination: to.String(), Metric: uint32(route.Priority), Table: uint32(route.Table), Type: uint32(route.Type),
+	})
 }
 
 // withoutHop reports whether a route of another type than usual is over no link, or
