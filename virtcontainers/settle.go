@@ -20,6 +20,7 @@ func (p *Process) takeEvent() bool {
 		return false
 	}
 	p.end = told
+	close(p.heard)
 	return true
 }
 
