@@ -32,19 +32,23 @@ func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) er
 	if !r.Engine.Alive() {
 		return fmt.Errorf("container %s is dead: remove it: %w", name, errdefs.ErrFailedPrecondition)
 	}
-	sig := unix.SIGTERM
-	if r.StopSignal != "" {
-		if sig, err = signal.ParseSignal(r.StopSignal); err != nil {
-			return fmt.Errorf("image's stop signal: %w", err)
-		}
-	}
-	if err := m.kill(ctx, name, uint32(sig)); err != nil {
+	if err := m.kill(ctx, name, uint32(r.stopSignal())); err != nil {
 		return err
 	}
 	if r.Engine.Await(after) == nil {
 		return nil
 	}
 	return m.killAndAwait(ctx, r)
+}
+
+// stopSignal is the signal that asks the command to end: its image's, or SIGTERM if that
+// names none or one that does not exist.
+func (r *Record) stopSignal() unix.Signal {
+	sig, err := signal.ParseSignal(r.StopSignal)
+	if err != nil || !signal.ValidSignalForPlatform(sig) {
+		return unix.SIGTERM
+	}
+	return sig
 }
 
 // kill sends a signal; it is not an error if the container has ended meanwhile.
