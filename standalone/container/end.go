@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,16 @@ import (
 // endTimeout is how long the engine of a killed container may take to clean up.
 const endTimeout = 60 * time.Second
 
+// answerTimeout bounds a signal: the shim answers one later than the kill_timeout of a
+// guest that hangs, a minute without KVM.
+const answerTimeout = 90 * time.Second
+
+// errSilent is the error of a shim that does not answer: it is stopped, or hangs.
+var errSilent = errors.New("the container's shim does not answer")
+
 // Stop asks a container's command to end, and kills it after the given time. It
-// returns when the container has exited. It is not an error if it had exited
-// before.
+// returns when the container has exited, or with an error if its shim does not answer.
+// It is not an error if it had exited before.
 func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) error {
 	r, err := m.Load(name)
 	if err != nil || r.Exited != nil {
@@ -32,13 +40,14 @@ func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) er
 	if !r.Engine.Alive() {
 		return fmt.Errorf("container %s is dead: remove it: %w", name, errdefs.ErrFailedPrecondition)
 	}
-	if err := m.kill(ctx, name, uint32(r.stopSignal())); err != nil {
-		return err
+	err = m.kill(ctx, name, uint32(r.stopSignal()))
+	if err == nil && r.Engine.Await(after) != nil {
+		err = m.killAndAwait(ctx, r)
 	}
-	if r.Engine.Await(after) == nil {
-		return nil
+	if errors.Is(err, errSilent) {
+		return fmt.Errorf("%w: remove it with rm --force", err)
 	}
-	return m.killAndAwait(ctx, r)
+	return err
 }
 
 // stopSignal is the signal that asks the command to end: its image's, or SIGTERM if that
@@ -61,6 +70,9 @@ func (m *Manager) kill(ctx context.Context, name string, signal uint32) error {
 		return err
 	}
 	defer shim.Close()
+	timeout := cmp.Or(m.answerTimeout, answerTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w for %v", errSilent, timeout))
+	defer cancel()
 	if _, err := shim.Kill(ctx, &task.KillRequest{ID: name, Signal: signal}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("kill container %s: %w", name, err)
 	}
@@ -97,7 +109,11 @@ func (m *Manager) Remove(ctx context.Context, name string, force bool) error {
 		return fmt.Errorf("container %s is running: stop it, or remove it with --force: %w", name, errdefs.ErrFailedPrecondition)
 	}
 	if r.Engine.Alive() {
-		if err := m.killAndAwait(ctx, r); err != nil {
+		err := m.killAndAwait(ctx, r)
+		if errors.Is(err, errSilent) { // it is killed below
+			err = r.Engine.Kill(endTimeout)
+		}
+		if err != nil {
 			return err
 		}
 	}
