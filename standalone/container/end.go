@@ -17,6 +17,7 @@ import (
 
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
 // endTimeout is how long the engine of a killed container may take to clean up.
@@ -41,7 +42,10 @@ func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) er
 		return fmt.Errorf("container %s is dead: remove it: %w", name, errdefs.ErrFailedPrecondition)
 	}
 	err = m.kill(ctx, name, uint32(r.stopSignal()))
-	if err == nil && r.Engine.Await(after) != nil {
+	if err == nil && await(ctx, r.Engine, after) != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for the end of container %s: %w", name, context.Cause(ctx))
+		}
 		err = m.killAndAwait(ctx, r)
 	}
 	if errors.Is(err, errSilent) {
@@ -89,10 +93,30 @@ func (m *Manager) killAndAwait(ctx context.Context, r *Record) error {
 	if err := m.kill(ctx, r.Name, uint32(unix.SIGKILL)); err != nil {
 		return err
 	}
-	if r.Engine.Await(endTimeout) == nil {
+	if await(ctx, r.Engine, endTimeout) == nil {
 		return nil
 	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("wait for the end of container %s: %w", r.Name, context.Cause(ctx))
+	}
 	return r.Engine.Kill(endTimeout)
+}
+
+// awaitRound is the time between two checks of a context.
+const awaitRound = 100 * time.Millisecond
+
+// await waits until a process is gone, at most timeout, and no longer than ctx.
+func await(ctx context.Context, p persist.Process, timeout time.Duration) error {
+	for deadline := time.Now().Add(timeout); ; {
+		left := time.Until(deadline)
+		err := p.Await(max(min(left, awaitRound), 0))
+		if err == nil || left <= 0 {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Remove removes a container that has exited or whose process was killed, and

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -69,5 +70,23 @@ func TestSilentShim(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) || engine.Alive() {
 		t.Errorf("its directory: %v; its engine is alive: %v", err, engine.Alive())
+	}
+}
+
+// An operator who does not want to wait any longer for a container's end can say so.
+func TestStopIsInterrupted(t *testing.T) {
+	m, _, dir := newContainer(t, "c")
+	engine := silentShim(t, m, dir)
+	if err := os.Remove(filepath.Join(dir, bundle.AddressFile)); err != nil { // there is no shim that the signal goes to
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, interrupt)
+	began := time.Now()
+	if err := m.Stop(ctx, "c", 20*time.Second); !errors.Is(err, context.Canceled) || !engine.Alive() {
+		t.Errorf("%v; the engine is alive: %v", err, engine.Alive())
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }
