@@ -21,7 +21,8 @@ func TestUninstallWhileAPodStarts(t *testing.T) {
 		}
 		return h.run(ctx, program, args...)
 	}
-	if _, err := Uninstall(t.Context(), o); err == nil || !strings.Contains(err.Error(), "pods run on the node") {
+	if _, err := Uninstall(t.Context(), o); err == nil || !strings.Contains(err.Error(), "pods run on the node") ||
+		!strings.Contains(err.Error(), "kata-runtime factory destroy") { // spares are such processes too
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(h.root, versionsDir, version, "bin", shimName)); err != nil {

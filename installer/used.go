@@ -88,5 +88,5 @@ func (n node) refuseUsed() error {
 	if pods == 0 {
 		return nil
 	}
-	return fmt.Errorf("pods run on the node (%d processes use %s): remove them first, or uninstall with --force", pods, Home)
+	return fmt.Errorf("pods run on the node (%d processes use %s): remove them first, and spares by \"kata-runtime factory destroy\", or uninstall with --force", pods, Home)
 }

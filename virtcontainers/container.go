@@ -105,7 +105,7 @@ func (c *Container) Exec(ctx context.Context, opts ExecOptions) (*Process, error
 	if err := c.remember(p); err != nil {
 		return nil, err
 	}
-	if err := p.register(ctx, opts.Spec); err != nil {
+	if err := p.registerOrForget(ctx, opts); err != nil {
 		c.forget(p.execID)
 		return nil, fmt.Errorf("exec in container %s: %w", c.ID, err)
 	}

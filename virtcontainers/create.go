@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
@@ -81,7 +80,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		{"size", func(ctx context.Context) error {
 			return s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
 		}, nil},
-		{"create", func(ctx context.Context) error { return c.createInGuest(ctx, opts) }, c.discard},
+		{"create", func(ctx context.Context) error { return c.createOrDiscard(ctx, opts) }, c.discard},
 		{"limits", func(ctx context.Context) error { return c.limitRestored(ctx) }, nil},
 		{"standin", func(ctx context.Context) error { return s.standIns.add(ctx, c) }, c.endStandIn},
 		{"sockets", func(ctx context.Context) error { return c.publishSockets(ctx) }, c.unpublish},
@@ -159,22 +158,4 @@ func createTask(ctx context.Context, client *guest.Client, req *task.CreateTaskR
 		return 0, guest.Err(err)
 	}
 	return resp.GetPid(), nil
-}
-
-// discard removes from the guest a container that was created but will not be
-// used.
-func (c *Container) discard(ctx context.Context) error {
-	if c.sandbox.gone() {
-		return nil
-	}
-	client := c.sandbox.client
-	if _, err := client.Task().Kill(ctx, &task.KillRequest{ID: c.ID, Signal: sigkill, All: true}); err != nil && !errdefs.IsNotFound(guest.Err(err)) {
-		return guest.Err(err)
-	}
-	if _, err := client.Task().Wait(ctx, &task.WaitRequest{ID: c.ID}); err != nil {
-		return guest.Err(err)
-	}
-	c.settleFiles(ctx)
-	_, err := client.Task().Delete(ctx, &task.DeleteRequest{ID: c.ID})
-	return guest.Err(err)
 }

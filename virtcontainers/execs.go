@@ -84,7 +84,7 @@ func (p *Process) giveUp() (status uint32, ok bool) {
 	}
 	p.end = claimed
 	if p.state == starting {
-		p.state = Stopped
+		p.stop(Exit{Status: ExitLost, At: time.Now()})
 		return ExitLost, true
 	}
 	return ExitKilled, true

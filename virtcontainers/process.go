@@ -36,6 +36,8 @@ type Process struct {
 	removed chan struct{}
 	removal error
 
+	// heard is closed by the guest's first report of the exit.
+	heard chan struct{}
 	// doomed is closed when the process gets its first SIGKILL.
 	doomed chan struct{}
 
@@ -63,7 +65,7 @@ func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
 		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
 		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
-		removed: make(chan struct{}), doomed: make(chan struct{}),
+		removed: make(chan struct{}), heard: make(chan struct{}), doomed: make(chan struct{}),
 	}
 }
 

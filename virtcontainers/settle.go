@@ -20,6 +20,7 @@ func (p *Process) takeEvent() bool {
 		return false
 	}
 	p.end = told
+	close(p.heard)
 	return true
 }
 
@@ -206,7 +207,6 @@ func (p *Process) record(exit Exit, observed bool) {
 // container's stand-in has already ended.
 func (p *Process) tell(exit Exit, observed bool) {
 	s := p.container.sandbox
-	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, p.container.PID()
 	if p.execID == "" {
 		if err := p.container.endStandIn(s.lifeCtx); err != nil {
 			log.G(s.lifeCtx).WithError(err).Error("the container's process on the host outlives it")
@@ -214,7 +214,8 @@ func (p *Process) tell(exit Exit, observed bool) {
 	}
 	p.mu.Lock()
 	observed = observed && (p.execID == "" || p.state == Running)
-	p.state, p.exit = Stopped, exit
+	p.stop(exit)
+	exit = p.exit
 	p.mu.Unlock()
 	close(p.done)
 	if p.execID == "" {
@@ -224,6 +225,16 @@ func (p *Process) tell(exit Exit, observed bool) {
 		s.observer.Exited(exit)
 	}
 	close(p.reported)
+}
+
+// stop makes the process stopped, with that exit, unless it is already: a start that was
+// given up, whose process may be deleted before its exit is told. mu is held.
+func (p *Process) stop(exit Exit) {
+	if p.state == Stopped || p.state == Deleted {
+		return
+	}
+	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, p.container.PID()
+	p.state, p.exit = Stopped, exit
 }
 
 // closed reports whether a channel on which nothing is sent is closed.

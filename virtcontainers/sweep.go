@@ -30,8 +30,12 @@ func Sweep(platform Platform, killTimeout time.Duration) (swept []string, err er
 		ids, sweepErr := sweep(platform, killTimeout)
 		swept, err = append(swept, ids...), errors.Join(err, sweepErr)
 	}
-	return swept, err
+	return swept, errors.Join(err, persist.RemoveUnfinished(platform.StateDir(), unfinishedAfter))
 }
+
+// unfinishedAfter is when a record that names no shim counts as that of a shim that was
+// killed: a shim writes both at once.
+const unfinishedAfter = time.Minute
 
 // abandonedAfter is when a Recover that has not succeeded counts as ended: an
 // engine gives it a few seconds.

@@ -122,3 +122,37 @@ func checkAlive(t *testing.T, host *fakeguest.Host, processes []persist.Process)
 		t.Error(err)
 	}
 }
+
+// A shim that was killed before it had written its record, or while it removed it,
+// leaves a directory that is not any pod's. One that is new may be about to get a record.
+func TestSweepUnfinishedRecords(t *testing.T) {
+	host := newHost(t)
+	platform := host.Platform()
+	longAgo := time.Now().Add(-time.Hour)
+	made := func(name string, at time.Time) string {
+		dir := filepath.Join(platform.StateDir(), name)
+		if err := os.MkdirAll(filepath.Join(dir, "uds"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(dir, at, at); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	old, fresh := made("old-0123456789ab", longAgo), made("new-0123456789ab", time.Now())
+	if _, err := persist.Create(platform.StateDir(), platform.Owner, "nameless"); err != nil {
+		t.Fatal(err)
+	}
+	nameless := made(platform.Owner.Name("nameless"), longAgo)
+	if _, err := virtcontainers.Sweep(platform, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wantNoFile(t, old)
+	wantNoFile(t, nameless)
+	if _, err := os.Stat(fresh); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(fresh); err != nil {
+		t.Error(err)
+	}
+}

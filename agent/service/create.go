@@ -92,9 +92,9 @@ func (p *Pod) abandon(t *task, mounted []*api.Storage) error {
 	return err
 }
 
-// created takes over a container that the runtime has made.
+// created takes over a container that the runtime has made. If the host's deadline has
+// passed meanwhile, the host does not know of the container, and it is removed.
 func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process) (uint32, error) {
-	ctx = context.WithoutCancel(ctx)
 	t.mu.Lock()
 	t.ctr = ctr
 	t.mu.Unlock()
@@ -102,13 +102,18 @@ func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process)
 	if err == nil {
 		err = p.pinFirst(t, uint32(proc.Pid()))
 	}
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("container %s was made too late for the host: %w", t.id, context.Cause(ctx))
+	}
 	if err != nil {
 		_ = proc.Signal(unix.SIGKILL)
 		proc.Wait()
 		err = errors.Join(err, p.destroy(t, ctr))
 		p.remove(t)
+		t.init.failed() // Wakes callers that already wait for it.
 		return 0, err
 	}
+	ctx = context.WithoutCancel(ctx)
 	t.init.begun(proc, created)
 	p.watchers.Go(func() { p.watchOOM(ctx, t, ctr) })
 	p.watchers.Go(func() { p.watchInit(ctx, t, proc) })

@@ -28,6 +28,7 @@ type fakeRuntime struct {
 	mu        sync.Mutex
 	pid       int
 	createErr error
+	onCreate  func() // called by Create, if it is set
 	created   []container.Placement
 	joined    os.FileInfo // the last one's PID namespace, if it has a path
 	specs     []*specs.Spec
@@ -66,6 +67,9 @@ func (r *fakeRuntime) SetHooks(dir string) error {
 
 func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, stdio container.Stdio) (Container, Process, error) {
 	init := r.newProcess(stdio)
+	if r.onCreate != nil {
+		r.onCreate()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.created, r.specs = append(r.created, at), append(r.specs, spec)

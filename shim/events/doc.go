@@ -2,7 +2,8 @@
 //
 // Publishing never blocks and never fails a task: events wait in one bounded
 // queue, and one goroutine forwards them in order, retrying each until the engine
-// has accepted it, for example while the engine restarts. When the queue is full
-// the new event is dropped, with an error in the log. An engine without an event
-// address (iSulad) gets no events.
+// has accepted it, for example while the engine restarts. An event that the engine
+// has refused ten times, or as invalid, is dropped, so that it does not hold up the
+// later ones; when the queue is full the new event is dropped. Both are logged
+// as errors. An engine without an event address (iSulad) gets no events.
 package events

@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -25,6 +27,9 @@ const (
 	// time between two attempts.
 	connectTimeout     = 5 * time.Second
 	minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
+	// maxRefusals is how often the engine may answer an event with an error before the
+	// event is dropped, some 11 s after it was sent first: later ones wait for it.
+	maxRefusals = 10
 	// answerTimeout is how long a connected engine may take to accept an event. One
 	// that dies ends the connection at once. One that is stopped (by SIGSTOP or the
 	// freezer) finds every attempt in its socket when it continues, also those that
@@ -127,27 +132,49 @@ func (p *Publisher) run(ctx context.Context) {
 	}
 }
 
-// forward sends one event until the engine has accepted it; false means that ctx
-// ended first.
+// forward sends one event until the engine has accepted it, or refused it for good;
+// false means that ctx ended first.
 func (p *Publisher) forward(ctx context.Context, conn *connection, env *types.Envelope) bool {
+	refusals := 0
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		old := conn.client != nil
 		err := conn.send(ctx, p.address, env)
-		if err != nil && old {
+		if err != nil && old && !isRefusal(err) {
 			conn.close() // the engine may listen with another socket by now
 			err = conn.send(ctx, p.address, env)
 		}
 		if err == nil {
 			return true
 		}
-		log.G(ctx).WithError(err).WithField("topic", env.Topic).Warn("the engine did not accept an event, will try again")
-		conn.close()
+		if isRefusal(err) {
+			refusals++
+		} else {
+			conn.close()
+		}
+		entry := log.G(ctx).WithError(err).WithField("topic", env.Topic)
+		if refusals >= maxRefusals || status.Code(err) == codes.InvalidArgument {
+			entry.Error("the engine refuses an event: it is dropped")
+			return true
+		}
+		entry.Warn("the engine did not accept an event, will try again")
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return false
 		}
 	}
+}
+
+// isRefusal reports whether the engine has answered with an error. It may do so while
+// it starts or ends, or whenever it gets this event. An event that is invalid
+// (codes.InvalidArgument, containerd's core/events/exchange) stays so.
+func isRefusal(err error) bool {
+	_, answered := status.FromError(err)
+	switch status.Code(err) {
+	case codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		return false
+	}
+	return answered
 }
 
 // connection is a ttrpc connection that is made on first use.

@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/typeurl/v2"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
@@ -23,6 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // engine records the ids of the events it is sent.
 type engine struct {
+	// refuse, if it is set, returns why it does not accept an event of that id.
+	refuse func(id string) error
+
 	mu  sync.Mutex // guards ids
 	ids []string
 }
@@ -31,6 +36,11 @@ func (e *engine) Forward(_ context.Context, r *events.ForwardRequest) (*emptypb.
 	v, err := typeurl.UnmarshalAny(r.Envelope.Event)
 	if err != nil {
 		return nil, err
+	}
+	if e.refuse != nil {
+		if err := e.refuse(v.(*eventtypes.TaskStart).ContainerID); err != nil {
+			return nil, err
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,6 +139,70 @@ func TestStoppedEngine(t *testing.T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if diff := cmp.Diff([]string{"ns " + TopicStart + " c", "ns " + TopicStart + " d"}, e.ids); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// An event that the engine refuses whenever it is sent does not keep the later ones
+// from it. One that it refuses at first, as while it starts, is not lost.
+func TestRefusedEvents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "e.sock")
+	early := 3
+	e := &engine{refuse: func(id string) error {
+		switch {
+		case id == "invalid":
+			return status.Error(codes.InvalidArgument, "no such topic")
+		case id == "early" && early > 0:
+			early--
+			return status.Error(codes.Unknown, "the exchange is not there yet")
+		}
+		return nil
+	}}
+	defer e.serve(t, path)()
+	ctx := context.Background()
+	p := NewPublisher(ctx, "ns", path)
+	for _, id := range []string{"early", "invalid", "last"} {
+		p.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: id})
+	}
+	closeCtx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := p.Close(closeCtx); err != nil {
+		t.Error(err)
+	}
+	<-p.done
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if diff := cmp.Diff([]string{"ns " + TopicStart + " early", "ns " + TopicStart + " last"}, e.ids); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// An engine that answers an event with the same error all the time does not get it.
+func TestEventRefusedForGood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits 11 s")
+	}
+	path := filepath.Join(t.TempDir(), "e.sock")
+	e := &engine{refuse: func(id string) error {
+		if id == "refused" {
+			return status.Error(codes.Unknown, "no")
+		}
+		return nil
+	}}
+	defer e.serve(t, path)()
+	ctx := context.Background()
+	p := NewPublisher(ctx, "ns", path)
+	for _, id := range []string{"refused", "last"} {
+		p.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: id})
+	}
+	closeCtx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	if err := p.Close(closeCtx); err != nil {
+		t.Fatal(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if diff := cmp.Diff([]string{"ns " + TopicStart + " last"}, e.ids); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -36,8 +36,12 @@ func (p Pod) Wake(ctx context.Context) error {
 	return nil
 }
 
-// post sends a request that may move all of the guest's memory.
+// post sends a request that may move all of the guest's memory. A shim that hangs
+// is found before by a question that it answers at once.
 func (p Pod) post(ctx context.Context, path string) ([]byte, error) {
+	if _, err := p.Ask(ctx, "/sandbox"); err != nil && !errdefs.IsNotFound(err) {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, management.HibernateTimeout+askTimeout)
 	defer cancel()
 	return p.request(ctx, http.MethodPost, path, nil)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,6 +102,34 @@ func TestCallsWake(t *testing.T) {
 			t.Errorf("%s of a pod that does not wake: %v", name, err)
 		}
 	}
+}
+
+// A shim that answers nothing is not waited for as long as a pod may take to wake.
+func TestHungShimIsNotAwaited(t *testing.T) {
+	root := newRoot(t)
+	release := make(chan struct{})
+	defer close(release)
+	raw(t, root, "hangs", func(net.Conn) { <-release })
+	p, err := Find(root, "hangs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*askTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for name, call := range map[string]func() error{
+		"hibernate": func() error { _, err := p.Hibernate(ctx); return err },
+		"wake":      func() error { return p.Wake(ctx) },
+		"debug":     func() error { _, err := p.OpenDebug(ctx); return err },
+		"iptables":  func() error { _, err := p.IPTables(ctx, false); return err },
+	} {
+		all.Go(func() {
+			if err := call(); err == nil || ctx.Err() != nil {
+				t.Errorf("%s waited until the test's end: %v", name, err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // A shim of an older version has no path for it, and its pod is awake.

@@ -1,11 +1,14 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os/user"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -68,7 +71,7 @@ func (r *Runtime) State(ctx context.Context, id string) (*State, error) {
 
 // status asks the container's shim; a container without a shim has stopped.
 func (r *Runtime) status(ctx context.Context, rec *record) (specs.ContainerState, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.answerTimeout, answerTimeout))
 	defer cancel()
 	shim, err := client.Connect(ctx, r.dir(rec.ID))
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
@@ -105,26 +108,42 @@ func status(ctx context.Context, shim *client.Shim, rec *record) (specs.Containe
 	return "", fmt.Errorf("shim answers with status %v", resp.Status)
 }
 
-// List describes all containers. A container that disappears meanwhile is left
-// out.
+// maxAsked bounds how many shims are asked concurrently.
+const maxAsked = 32
+
+// List describes all containers. A container that disappears meanwhile is left out.
+// One whose shim does not answer is an error, and does not keep the others out.
 func (r *Runtime) List(ctx context.Context) ([]*State, error) {
 	ids, err := r.ids()
 	if err != nil {
 		return nil, err
 	}
-	states := []*State{}
-	var errs []error
-	for _, id := range ids {
-		s, err := r.State(ctx, id)
-		switch {
-		case err == nil:
-			s.Owner = ownerOf(r.dir(id))
-			states = append(states, s)
-		case !errdefs.IsNotFound(err):
-			errs = append(errs, fmt.Errorf("container %s: %w", id, err))
-		}
+	found, errs := make([]*State, len(ids)), make([]error, len(ids))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, maxAsked)
+	for i, id := range ids {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			found[i], errs[i] = r.listed(ctx, id)
+		})
 	}
+	all.Wait()
+	states := slices.DeleteFunc(found, func(s *State) bool { return s == nil })
 	return states, errors.Join(errs...)
+}
+
+// listed describes a container for a list, or returns nil if it has disappeared.
+func (r *Runtime) listed(ctx context.Context, id string) (*State, error) {
+	s, err := r.State(ctx, id)
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("container %s: %w", id, err)
+	}
+	s.Owner = ownerOf(r.dir(id))
+	return s, nil
 }
 
 // ownerOf returns the name of a directory's owner, or "#" and the number if it has

@@ -28,8 +28,8 @@ const (
 
 // logger is a program that receives a process's output, by containerd's protocol
 // for binary:// ends: it reads stdout from descriptor 3 and stderr from 4, closes
-// 5 when it is ready, and finds the container's id and namespace in its
-// environment. With binary-v2:// it writes a byte to 5 before, which a program
+// 5 when it is ready, and has the container's id and namespace, and nothing else, in
+// its environment. With binary-v2:// it writes a byte to 5 before, which a program
 // that died does not.
 type logger struct {
 	cmd            *exec.Cmd
@@ -80,7 +80,8 @@ func startLogger(u *url.URL, namespace, containerID string) (*logger, error) {
 		return nil, fmt.Errorf("start logger %q: want an absolute path: %w", u, errdefs.ErrInvalidArgument)
 	}
 	l := &logger{cmd: exec.Command(u.Path, loggerArgs(u.Query())...), patience: loggerEnd, ended: make(chan struct{})}
-	l.cmd.Env = append(os.Environ(), "CONTAINER_ID="+containerID, "CONTAINER_NAMESPACE="+namespace)
+	// Nothing else, as from runc's shim: the shim's environment is the engine's.
+	l.cmd.Env = []string{"CONTAINER_ID=" + containerID, "CONTAINER_NAMESPACE=" + namespace}
 	ready, err := l.start()
 	if err != nil {
 		return nil, fmt.Errorf("start logger: %w", err)

@@ -40,8 +40,39 @@ func TestOOMEvents(t *testing.T) {
 			o.Exited(virtcontainers.Exit{ContainerID: id, ExecID: "e"})
 			o.Exited(virtcontainers.Exit{ContainerID: id})
 		}
-		if got := len(o.lastOOM); got != 1 {
+		if got := len(o.ooms); got != 1 {
 			t.Errorf("%d containers are remembered, 1 runs", got)
 		}
+	})
+}
+
+// While a note that one container ran out of memory is written slowly, other events
+// are handled. The container's exit comes after the note, which its engine reads then.
+func TestSlowOOMNote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, noted := counting{}, false
+		o := &observer{
+			ctx: t.Context(), publisher: engine, exits: newExitFIFOs(""),
+			execEnded: func(string, string) {}, saveExit: func(virtcontainers.Exit) error { return nil },
+			saveOOM: func(string) error { time.Sleep(5 * time.Second); noted = true; return nil },
+		}
+		begin := time.Now()
+		o.OutOfMemory("c")
+		o.Exited(virtcontainers.Exit{ContainerID: "other"})
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("other events waited %v", took)
+		}
+		o.Exited(virtcontainers.Exit{ContainerID: "c"})
+		if took := time.Since(begin); !noted || took != 5*time.Second {
+			t.Errorf("the exit came after %v, noted: %v", took, noted)
+		}
+		o.saveOOM = func(string) error { time.Sleep(time.Hour); return nil }
+		o.OutOfMemory("hung")
+		begin = time.Now()
+		o.Exited(virtcontainers.Exit{ContainerID: "hung"})
+		if took := time.Since(begin); took != noteWait {
+			t.Errorf("the exit waited %v for a disk that hangs", took)
+		}
+		time.Sleep(time.Hour) // until the disk answers
 	})
 }

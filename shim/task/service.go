@@ -7,14 +7,10 @@ import (
 	"sync"
 	"time"
 
-	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/shim/engine"
-	"github.com/katabox/katabox/shim/events"
 	"github.com/katabox/katabox/shim/stdio"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
@@ -157,50 +153,6 @@ func (s *Service) empty() bool {
 	return !s.booting && !s.keep && (s.sandbox == nil || s.sandbox.Empty())
 }
 
-// observer publishes events that do not result from a request.
-type observer struct {
-	ctx       context.Context //nolint:containedctx // the shim's own, for its logger
-	publisher Publisher
-	exits     *exitFIFOs
-	execEnded func(containerID, execID string)
-	saveExit  func(virtcontainers.Exit) error
-	// saveOOM, if set, notes in a container's bundle that it ran out of memory.
-	saveOOM func(containerID string) error
-
-	mu sync.Mutex // guards lastOOM
-	// lastOOM is when an OOM event of each container that runs was last sent.
-	lastOOM map[string]time.Time
-}
-
-// oomPause is the least time between two OOM events of a container: they
-// come from the guest, and must not push exits out of the queue.
-const oomPause = time.Second
-
-var _ virtcontainers.Observer = (*observer)(nil)
-
-// Exited implements virtcontainers.Observer.
-func (o *observer) Exited(e virtcontainers.Exit) {
-	id := e.ExecID
-	if id == "" {
-		id = e.ContainerID
-		if err := o.saveExit(e); err != nil {
-			log.G(o.ctx).WithError(err).Debug("exit not saved") // needed only if the shim is killed
-		}
-	}
-	o.publisher.Publish(o.ctx, events.TopicExit, &eventtypes.TaskExit{
-		ContainerID: e.ContainerID, ID: id, Pid: uint32(e.PID),
-		ExitStatus: e.Status, ExitedAt: timestamppb.New(e.At),
-	})
-	if e.ExecID != "" {
-		o.execEnded(e.ContainerID, e.ExecID)
-		return
-	}
-	o.mu.Lock()
-	delete(o.lastOOM, e.ContainerID)
-	o.mu.Unlock()
-	o.exits.exited(e, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
-}
-
 // saveExit keeps a container's exit for "shim delete".
 func (s *Service) saveExit(e virtcontainers.Exit) error {
 	c, err := s.container(e.ContainerID)
@@ -217,32 +169,6 @@ func (s *Service) saveOOM(containerID string) error {
 		return err
 	}
 	return bundle.SaveOOM(c.Bundle.Dir)
-}
-
-// OutOfMemory implements virtcontainers.Observer.
-func (o *observer) OutOfMemory(containerID string) {
-	if !o.allowOOM(containerID, time.Now()) {
-		return
-	}
-	if o.saveOOM != nil {
-		if err := o.saveOOM(containerID); err != nil {
-			log.G(o.ctx).WithError(err).WithField("container", containerID).Warn("the engine is not told that the container ran out of memory")
-		}
-	}
-	o.publisher.Publish(o.ctx, events.TopicOOM, &eventtypes.TaskOOM{ContainerID: containerID})
-}
-
-func (o *observer) allowOOM(containerID string, now time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if now.Sub(o.lastOOM[containerID]) < oomPause {
-		return false
-	}
-	if o.lastOOM == nil {
-		o.lastOOM = make(map[string]time.Time)
-	}
-	o.lastOOM[containerID] = now
-	return true
 }
 
 func shimPID() uint32 { return uint32(os.Getpid()) }

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,14 +17,22 @@ import (
 
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
 // endTimeout is how long the engine of a killed container may take to clean up.
 const endTimeout = 60 * time.Second
 
+// answerTimeout bounds a signal: the shim answers one later than the kill_timeout of a
+// guest that hangs, a minute without KVM.
+const answerTimeout = 90 * time.Second
+
+// errSilent is the error of a shim that does not answer: it is stopped, or hangs.
+var errSilent = errors.New("the container's shim does not answer")
+
 // Stop asks a container's command to end, and kills it after the given time. It
-// returns when the container has exited. It is not an error if it had exited
-// before.
+// returns when the container has exited, or with an error if its shim does not answer.
+// It is not an error if it had exited before.
 func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) error {
 	r, err := m.Load(name)
 	if err != nil || r.Exited != nil {
@@ -32,19 +41,27 @@ func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) er
 	if !r.Engine.Alive() {
 		return fmt.Errorf("container %s is dead: remove it: %w", name, errdefs.ErrFailedPrecondition)
 	}
-	sig := unix.SIGTERM
-	if r.StopSignal != "" {
-		if sig, err = signal.ParseSignal(r.StopSignal); err != nil {
-			return fmt.Errorf("image's stop signal: %w", err)
+	err = m.kill(ctx, name, uint32(r.stopSignal()))
+	if err == nil && await(ctx, r.Engine, after) != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for the end of container %s: %w", name, context.Cause(ctx))
 		}
+		err = m.killAndAwait(ctx, r)
 	}
-	if err := m.kill(ctx, name, uint32(sig)); err != nil {
-		return err
+	if errors.Is(err, errSilent) {
+		return fmt.Errorf("%w: remove it with rm --force", err)
 	}
-	if r.Engine.Await(after) == nil {
-		return nil
+	return err
+}
+
+// stopSignal is the signal that asks the command to end: its image's, or SIGTERM if that
+// names none or one that does not exist.
+func (r *Record) stopSignal() unix.Signal {
+	sig, err := signal.ParseSignal(r.StopSignal)
+	if err != nil || !signal.ValidSignalForPlatform(sig) {
+		return unix.SIGTERM
 	}
-	return m.killAndAwait(ctx, r)
+	return sig
 }
 
 // kill sends a signal; it is not an error if the container has ended meanwhile.
@@ -57,6 +74,9 @@ func (m *Manager) kill(ctx context.Context, name string, signal uint32) error {
 		return err
 	}
 	defer shim.Close()
+	timeout := cmp.Or(m.answerTimeout, answerTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w for %v", errSilent, timeout))
+	defer cancel()
 	if _, err := shim.Kill(ctx, &task.KillRequest{ID: name, Signal: signal}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("kill container %s: %w", name, err)
 	}
@@ -73,10 +93,30 @@ func (m *Manager) killAndAwait(ctx context.Context, r *Record) error {
 	if err := m.kill(ctx, r.Name, uint32(unix.SIGKILL)); err != nil {
 		return err
 	}
-	if r.Engine.Await(endTimeout) == nil {
+	if await(ctx, r.Engine, endTimeout) == nil {
 		return nil
 	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("wait for the end of container %s: %w", r.Name, context.Cause(ctx))
+	}
 	return r.Engine.Kill(endTimeout)
+}
+
+// awaitRound is the time between two checks of a context.
+const awaitRound = 100 * time.Millisecond
+
+// await waits until a process is gone, at most timeout, and no longer than ctx.
+func await(ctx context.Context, p persist.Process, timeout time.Duration) error {
+	for deadline := time.Now().Add(timeout); ; {
+		left := time.Until(deadline)
+		err := p.Await(max(min(left, awaitRound), 0))
+		if err == nil || left <= 0 {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Remove removes a container that has exited or whose process was killed, and
@@ -93,7 +133,11 @@ func (m *Manager) Remove(ctx context.Context, name string, force bool) error {
 		return fmt.Errorf("container %s is running: stop it, or remove it with --force: %w", name, errdefs.ErrFailedPrecondition)
 	}
 	if r.Engine.Alive() {
-		if err := m.killAndAwait(ctx, r); err != nil {
+		err := m.killAndAwait(ctx, r)
+		if errors.Is(err, errSilent) { // it is killed below
+			err = r.Engine.Kill(endTimeout)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/standalone/store"
 	"github.com/katabox/katabox/virtcontainers/bundle"
@@ -71,6 +72,18 @@ func TestSweepDeadLeavesTheNext(t *testing.T) {
 	}
 	if r, err := m.Load("b"); err != nil || r.State() != "starting" {
 		t.Errorf("the new container: %+v, %v", r, err)
+	}
+}
+
+// An image with a stop signal that is none can be stopped, by the default, as with Docker.
+func TestStopSignal(t *testing.T) {
+	for named, want := range map[string]unix.Signal{
+		"": unix.SIGTERM, "SIGQUIT": unix.SIGQUIT, "int": unix.SIGINT, "10": unix.SIGUSR1, "RTMIN+3": unix.Signal(37),
+		"SIGNONE": unix.SIGTERM, "0": unix.SIGTERM, "-1": unix.SIGTERM, "999": unix.SIGTERM, "${SIG}": unix.SIGTERM,
+	} {
+		if got := (&Record{StopSignal: named}).stopSignal(); got != want {
+			t.Errorf("%q: %d, want %d", named, got, want)
+		}
 	}
 }
 

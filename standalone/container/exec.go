@@ -104,7 +104,9 @@ func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 // remove removes the command from the shim, which may have ended with its
 // container.
 func (e *Exec) remove(ctx context.Context) error {
-	_, err := e.shim.Delete(context.WithoutCancel(ctx), &task.DeleteRequest{ID: e.container, ExecID: e.id})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	_, err := e.shim.Delete(ctx, &task.DeleteRequest{ID: e.container, ExecID: e.id})
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
 		return nil
 	}

@@ -65,6 +65,8 @@ type Manager struct {
 	Store *store.Store
 	// Shim is the path of the shim's program.
 	Shim string
+	// answerTimeout replaces the constant, in tests.
+	answerTimeout time.Duration
 }
 
 // write replaces the container's record; after a crash it is the old or the new

@@ -78,3 +78,26 @@ func Dead(root string, owner Owner) ([]string, error) {
 
 // Orphaned reports whether the record names a shim, which has died.
 func (r *Record) Orphaned() bool { return r.Shim.PID > 0 && !r.Shim.Alive() }
+
+// RemoveUnfinished removes the directories below root that are no pod's: they have no
+// record, or one that names no shim, and have not changed for age. Their shims were
+// killed before they had made anything else, or when the rest was removed. The caller
+// has the lock.
+func RemoveUnfinished(root string, age time.Duration) error {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return fmt.Errorf("list sandbox states: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !e.IsDir() || time.Since(info.ModTime()) < age {
+			continue
+		}
+		rec, err := Load(root, e.Name())
+		if errors.Is(err, fs.ErrNotExist) || err == nil && rec.Shim.PID == 0 {
+			errs = append(errs, Remove(root, e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}

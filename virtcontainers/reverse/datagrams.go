@@ -24,6 +24,8 @@ const (
 	answerTimeout = 15 * time.Second
 	// sendTimeout bounds sending an answer to a guest that does not read.
 	sendTimeout = 10 * time.Second
+	// reopenPause is the time between a connection's end and the next one.
+	reopenPause = time.Second
 	// maxIdle is how many idle sockets are kept for later queries.
 	maxIdle = 16
 )
@@ -31,37 +33,86 @@ const (
 // datagrams forwards queries, of one datagram each, from the guest to a server,
 // and the answers back.
 type datagrams struct {
+	// open makes a connection on which the agent sends queries.
+	open    func(ctx context.Context) (guest.Conn, error)
 	dial    func() (net.Conn, error)
-	conn    guest.Conn
 	slots   chan struct{} // holds one element for each query
 	idle    chan net.Conn
 	running sync.WaitGroup
 	cancel  context.CancelFunc
-	sending sync.Mutex // held while an answer is written to conn
+	sending sync.Mutex // held while an answer is written
+
+	mu sync.Mutex // guards what follows
+	// conn is the newest connection; none follows when closed is set.
+	conn   guest.Conn
+	closed bool
 }
 
 // openDatagrams has the agent receive datagrams at address. dial returns a
 // socket that is connected to the server; it must not block.
 func openDatagrams(ctx context.Context, open Opener, address string, dial func() (net.Conn, error)) (*datagrams, error) {
-	conn, err := open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Datagrams{Datagrams: address}})
-	if err != nil {
-		return nil, fmt.Errorf("receive datagrams in the guest: %w", err)
-	}
-	d := &datagrams{dial: dial, conn: conn, slots: make(chan struct{}, maxQueries), idle: make(chan net.Conn, maxIdle)}
-	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	d.running.Go(func() {
-		err := d.serve(ctx)
-		if ctx.Err() == nil {
-			log.G(ctx).WithError(err).Debug("no datagrams come from the guest any more")
+	d := &datagrams{dial: dial, slots: make(chan struct{}, maxQueries), idle: make(chan net.Conn, maxIdle)}
+	d.open = func(ctx context.Context) (guest.Conn, error) {
+		conn, err := open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Datagrams{Datagrams: address}})
+		if err != nil {
+			return nil, fmt.Errorf("receive datagrams in the guest: %w", err)
 		}
-	})
+		return conn, nil
+	}
+	conn, err := d.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.conn = conn
+	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	d.running.Go(func() { d.run(ctx, conn) })
 	return d, nil
+}
+
+// run serves one connection after another until Close: one ends when the guest does not
+// read an answer in time.
+func (d *datagrams) run(ctx context.Context, conn guest.Conn) {
+	for {
+		if conn != nil {
+			err := d.serve(ctx, conn)
+			_ = conn.Close()
+			if ctx.Err() == nil {
+				log.G(ctx).WithError(err).Debug("no datagrams come from the guest on this connection any more")
+			}
+		}
+		select {
+		case <-time.After(reopenPause):
+		case <-ctx.Done():
+			return
+		}
+		var err error
+		if conn, err = d.reopen(ctx); err != nil && ctx.Err() == nil {
+			log.G(ctx).WithError(err).Debug("datagrams from the guest have no connection")
+		}
+	}
+}
+
+// reopen makes the next connection, unless Close was called.
+func (d *datagrams) reopen(ctx context.Context) (guest.Conn, error) {
+	bounded, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := d.open(bounded)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errors.Join(context.Cause(ctx), conn.Close())
+	}
+	d.conn = conn
+	return conn, nil
 }
 
 // Close ends it and waits. It may be called again.
 func (d *datagrams) Close() error {
 	d.cancel()
-	err := d.conn.Close()
+	err := d.closeConn()
 	d.running.Wait()
 	for len(d.idle) > 0 {
 		_ = (<-d.idle).Close()
@@ -72,10 +123,17 @@ func (d *datagrams) Close() error {
 	return nil
 }
 
+func (d *datagrams) closeConn() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	return d.conn.Close()
+}
+
 // serve reads queries until the agent's connection ends.
-func (d *datagrams) serve(ctx context.Context) error {
+func (d *datagrams) serve(ctx context.Context, conn guest.Conn) error {
 	for {
-		query, err := api.ReadDatagram(d.conn)
+		query, err := api.ReadDatagram(conn)
 		if err != nil {
 			return err
 		}
@@ -86,7 +144,7 @@ func (d *datagrams) serve(ctx context.Context) error {
 		}
 		d.running.Go(func() {
 			defer func() { <-d.slots }()
-			if err := d.ask(ctx, query); err != nil && ctx.Err() == nil {
+			if err := d.ask(ctx, conn, query); err != nil && ctx.Err() == nil {
 				log.G(ctx).WithError(err).Debug("a query from the guest has no answer")
 			}
 		})
@@ -94,8 +152,9 @@ func (d *datagrams) serve(ctx context.Context) error {
 }
 
 // ask sends one query and waits for its answer. The socket is reused only after
-// an answer in time; otherwise a late answer could arrive for the next query.
-func (d *datagrams) ask(ctx context.Context, query api.Datagram) error {
+// an answer in time; otherwise a late answer could arrive for the next query. The
+// answer goes to the query's connection: another one has the same ids.
+func (d *datagrams) ask(ctx context.Context, conn guest.Conn, query api.Datagram) error {
 	socket, err := d.socket()
 	if err != nil {
 		return err
@@ -110,7 +169,7 @@ func (d *datagrams) ask(ctx context.Context, query api.Datagram) error {
 	default:
 		_ = socket.Close()
 	}
-	return d.send(api.Datagram{ID: query.ID, Data: answer})
+	return d.send(conn, api.Datagram{ID: query.ID, Data: answer})
 }
 
 // socket returns an idle socket or a new one.
@@ -143,15 +202,15 @@ func exchange(socket net.Conn, query []byte) ([]byte, error) {
 
 // send passes an answer on. A guest that does not read loses its connection,
 // because a half-written answer cannot be taken back.
-func (d *datagrams) send(answer api.Datagram) error {
+func (d *datagrams) send(conn guest.Conn, answer api.Datagram) error {
 	d.sending.Lock()
 	defer d.sending.Unlock()
-	err := d.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+	err := conn.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if err == nil {
-		err = api.WriteDatagram(d.conn, answer)
+		err = api.WriteDatagram(conn, answer)
 	}
 	if err != nil {
-		return errors.Join(err, d.conn.Close())
+		return errors.Join(err, conn.Close())
 	}
 	return nil
 }

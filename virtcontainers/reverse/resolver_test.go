@@ -104,6 +104,34 @@ func TestResolver(t *testing.T) {
 	}
 }
 
+// A connection that ends, as after an answer that the guest did not read in time, is
+// followed by another.
+func TestQueriesGoOn(t *testing.T) {
+	path := space(t, func() { echoing(t, "127.0.0.11:53") })
+	h := newGuest(t)
+	r, err := OpenResolver(t.Context(), h.open, path, docker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	first, _ := h.next(), h.next()
+	_ = first.conn.Close()
+	second := h.next()
+	if second.what.GetDatagrams() != "127.0.0.11:53" {
+		t.Fatalf("opened %v", second.what)
+	}
+	if err := api.WriteDatagram(second.conn, api.Datagram{ID: 1, Data: []byte("again")}); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := api.ReadDatagram(second.conn); err != nil || answer.ID != 1 || string(answer.Data) != "again" {
+		t.Errorf("answer %d: %q, %v", answer.ID, answer.Data, err)
+	}
+}
+
 // A guest that sends queries without end and reads no answers only exhausts its
 // own limits.
 func TestQueriesAreBounded(t *testing.T) {

@@ -27,10 +27,19 @@ func acceptedFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "ext-unix-sk", Usage: wholeMachine},
 		&cli.BoolFlag{Name: "shell-job", Usage: wholeMachine},
 		&cli.BoolFlag{Name: "file-locks", Usage: wholeMachine},
-		&cli.StringFlag{Name: "manage-cgroups-mode", Usage: wholeMachine},
+		&cli.StringFlag{Name: "manage-cgroups-mode", Usage: wholeMachine + "; soft, full, strict or ignore", Validator: checkCgroupsMode},
 		&cli.StringSliceFlag{Name: "empty-ns", Usage: wholeMachine},
 		&cli.BoolFlag{Name: "auto-dedup", Usage: wholeMachine},
 	}
+}
+
+// checkCgroupsMode refuses what runc refuses.
+func checkCgroupsMode(mode string) error {
+	switch mode {
+	case "", "soft", "full", "strict", "ignore":
+		return nil
+	}
+	return fmt.Errorf("cgroups mode %q: want soft, full, strict or ignore: %w", mode, errdefs.ErrInvalidArgument)
 }
 
 func checkpointCommand() *cli.Command {

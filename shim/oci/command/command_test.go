@@ -70,6 +70,8 @@ func TestRefused(t *testing.T) {
 		{[]string{"create", "--bundle", dir, "c1"}, 1, "config.json"},
 		{[]string{"create", "--preserve-fds", "1", "c1"}, 1, "--preserve-fds"},
 		{[]string{"update", "--resources", "/nowhere", "c1"}, 1, "read resources"},
+		{[]string{"checkpoint", "--manage-cgroups-mode", "hard", "none"}, 1, "want soft, full, strict or ignore"},
+		{[]string{"checkpoint", "--manage-cgroups-mode", "strict", "none"}, 1, "container does not exist"},
 		{[]string{"events", "--interval", "0s", "c1"}, 1, "--interval"},
 		{[]string{"exec", "c1"}, 255, "want a command, or --process"},
 		{[]string{"exec", "--cgroup", "/x", "c1", "sh"}, 255, "--cgroup"},
