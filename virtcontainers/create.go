@@ -118,6 +118,7 @@ func (c *Container) fileSteps() (steps []step) {
 func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) error {
 	if c.restored != nil {
 		c.guestPID = c.restored.from.Record.Container.PID
+		c.files.Created()
 		return nil
 	}
 	spec, err := c.files.Spec()
@@ -132,8 +133,11 @@ func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) er
 	config.PidNamespaceOf = c.pidNamespaceOf(ctx, spec.PIDOf)
 	req := &task.CreateTaskRequest{ID: c.ID, Terminal: opts.Terminal}
 	req.Stdin, req.Stdout, req.Stderr = streamNames(opts.IO.Streams())
-	c.guestPID, err = createTask(ctx, c.sandbox.client, req, config)
-	return c.files.Explain(err)
+	if c.guestPID, err = createTask(ctx, c.sandbox.client, req, config); err != nil {
+		return c.files.Explain(err)
+	}
+	c.files.Created()
+	return nil
 }
 
 // configOf returns what the agent is told of a container, but for another's PID

@@ -43,10 +43,12 @@ type Container struct {
 	ownPIDs bool
 	hooks   *hookRun
 	init    initProcess
-	waiting waiting
-	stage   stage
-	execs   execDefaults
-	spans   *spans.Recorder
+	// leaveVolumes ends the use of the pod's volumes (podVolumes.leave).
+	leaveVolumes func(settled func() bool)
+	waiting      waiting
+	stage        stage
+	execs        execDefaults
+	spans        *spans.Recorder
 
 	// cgroupMu guards cgroups and resources: one change at a time.
 	cgroupMu sync.Mutex
@@ -149,7 +151,9 @@ func (c *Container) Destroy() error {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)
 	}
 	_ = c.waiting.Close()
-	c.noteKept(c.init.close())
+	settled := sync.OnceValue(passBarriers)
+	c.noteKept(c.init.close(settled))
+	c.leaveVolumes(settled)
 	c.hooks.poststop()
 	return nil
 }

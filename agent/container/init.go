@@ -31,9 +31,9 @@ func openInit(pid int) (initProcess, error) {
 }
 
 // close gives up what the agent holds of the init, which has ended. It returns why file
-// systems stay mounted that should not.
-func (i initProcess) close() error {
-	err := i.mounts.close()
+// systems stay mounted that should not. settled is as of mountNamespace.close.
+func (i initProcess) close(settled func() bool) error {
+	err := i.mounts.close(settled)
 	_ = i.fd.Close()
 	return err
 }

@@ -55,7 +55,7 @@ func startRooted(t *testing.T, isChrooted bool) initProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = init.close() })
+	t.Cleanup(func() { _ = init.close(passBarriers) })
 	return init
 }
 
@@ -115,7 +115,7 @@ func TestOpenRootOfNone(t *testing.T) {
 	if err := errors.Join(err, in.Close(), cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = init.close() }()
+	defer func() { _ = init.close(passBarriers) }()
 	if _, err := init.openRoot(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("ended: %v", err)
 	}

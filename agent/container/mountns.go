@@ -71,10 +71,10 @@ func passBarriers() bool {
 
 // close unmounts the namespace's file systems, unless others have them mounted too.
 // It blocks while these write back what they have to. The container's processes must
-// have ended. If the share does not answer, its file systems stay, as with keep, whose
-// error close returns.
-func (m *mountNamespace) close() (err error) {
-	if m.needsBarriers() && !passBarriers() {
+// have ended. If the share does not answer, which settled reports (passBarriers), its
+// file systems stay, as with keep, whose error close returns.
+func (m *mountNamespace) close(settled func() bool) (err error) {
+	if m.needsBarriers() && !settled() {
 		err = m.keep()
 	}
 	if fd := m.take(); fd >= 0 {

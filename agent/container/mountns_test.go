@@ -25,7 +25,7 @@ func TestOpenInitThatWasKilled(t *testing.T) {
 	if init.mounts.fd >= 0 {
 		t.Error("it has a mount namespace: the test is wrong")
 	}
-	if err := init.close(); err != nil {
+	if err := init.close(passBarriers); err != nil {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,8 @@ type Runtime struct {
 	// records nothing.
 	Spans *spans.Recorder
 
-	hooks Hooks // see SetHooks
+	hooks   Hooks // see SetHooks
+	volumes podVolumes
 }
 
 // Stdio is what a process gets as its stdio. The files stay the caller's.
@@ -74,9 +75,8 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 		return nil, nil, err
 	}
 	c.hooks, c.spans = hooks, r.Spans
-	accessPodVolumes(spec.Mounts)
 	begun := r.Spans.Begin(at.ID, "init stage")
-	init, err := c.startInit(config, spec.Process, stdio, filepath.Join(r.StateDir, at.ID))
+	init, err := r.startIn(c, config, spec, stdio)
 	begun()
 	if err != nil {
 		err = errors.Join(err, r.abandon(c.lib, at.ID))
@@ -84,6 +84,20 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 		return nil, nil, err
 	}
 	return c, init, nil
+}
+
+// startIn starts the init process, with the pod's volumes that it has mounted.
+func (r *Runtime) startIn(c *Container, config *configs.Config, spec *specs.Spec, stdio Stdio) (*Process, error) {
+	volumes, err := r.volumes.enter(spec.Mounts)
+	if err != nil {
+		return nil, err
+	}
+	c.leaveVolumes = func(settled func() bool) { r.volumes.leave(volumes, settled) }
+	init, err := c.startInit(config, spec.Process, stdio, filepath.Join(r.StateDir, c.id))
+	if err != nil {
+		c.leaveVolumes(passBarriers)
+	}
+	return init, err
 }
 
 // confine confines the guest's containers. A kernel that cannot do it, such as one

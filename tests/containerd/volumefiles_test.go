@@ -73,7 +73,7 @@ var fileScripts = []struct{ name, script string }{
 var fileDifferences = []difference{
 	{
 		rows: []string{"lock that the host holds"}, runc: "exit 1: probe: resource temporarily unavailable", kata: "exit 0: ok",
-		why: "locks (`flock`, `fcntl`) are held in the guest's kernel: they apply within a container, and in an `emptyDir` among the pod's containers, but not to the host or to other pods",
+		why: "locks (`flock`, `fcntl`) are held in the guest's kernel: they apply among the pod's containers, but not to the host or to other pods",
 	},
 	{
 		rows: []string{"POSIX ACL"}, runc: "exit 0: ok / 640", kata: "exit 0: probe: fsetxattr: operation not supported / 644",

@@ -119,6 +119,13 @@ func (c *Container) Spec() (*Spec, error) {
 // releaseWait bounds a Release.
 const releaseWait = 10 * time.Second
 
+// Created records that the guest has made the container.
+func (c *Container) Created() {
+	if c.pod.share != nil {
+		c.pod.share.Created(c.ShareID)
+	}
+}
+
 // AwaitIdle waits, not for long, until the host has answered what the guest asked
 // about the container's files, whose processes have ended. It reports whether it has.
 func (c *Container) AwaitIdle(ctx context.Context) bool {

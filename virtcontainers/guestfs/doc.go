@@ -21,8 +21,9 @@
 //
 // No other package imports those folders, except volume/direct, whose records
 // kata-runtime writes (tests/arch). What belongs to a container is removed by
-// its Release; what the pod's containers share (podVolumes) ends with the
-// machine.
+// its Release, and a directory of the host with the Release of the last container
+// that has it; what the pod's containers share of the guest's own (podVolumes) ends
+// with the machine.
 //
 // A guest's error about something that it should mount names the mount point
 // (guest.StorageError); Explain adds its source on the host.

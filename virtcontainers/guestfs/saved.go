@@ -1,8 +1,10 @@
 package guestfs
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -11,7 +13,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
@@ -26,9 +27,10 @@ func (c *Container) SavedMounts() (map[string]string, error) {
 		return nil, fmt.Errorf("its root file system is on a disk: %w", errdefs.ErrFailedPrecondition)
 	}
 	all := map[string]string{"/": c.paths.Rootfs}
-	for _, b := range c.paths.Binds {
+	byIndex := func(a, b guestspec.Placed) int { return cmp.Compare(a.Index, b.Index) }
+	for _, b := range slices.SortedFunc(slices.Values(c.paths.Binds), byIndex) { // of two at one destination the last counts
 		destination := c.Bundle.Spec.Mounts[b.Index].Destination
-		if !shared(b.At) || b.At == storage.PodVolume(path.Base(b.At)) {
+		if !shared(b.At) {
 			return nil, fmt.Errorf("its mount at %s (%s) is not in the share of files: %w", destination, b.Source, errdefs.ErrFailedPrecondition)
 		}
 		all[destination] = b.At
@@ -47,23 +49,48 @@ func (c *Container) SavedMounts() (map[string]string, error) {
 // destinations: an engine may list its mounts in another order (Podman's restore
 // --import does). Saved comes from a file that anyone may have written.
 func (c *Container) nameAsSaved(binds []guestspec.Bind) error {
-	named, taken := map[string]bool{}, map[string]bool{}
+	named, taken := map[string]bool{}, map[string]string{}
 	for i, b := range slices.Backward(binds) {
 		destination := c.Bundle.Spec.Mounts[b.Index].Destination
 		at := c.Saved[destination]
 		if at == "" {
 			return noSaved(destination)
 		}
-		name := strconv.Itoa(b.Index)
-		if !named[destination] { // SavedMounts has the last one of each
-			name = path.Base(at)
+		source := b.Source
+		if named[destination] { // SavedMounts has the last one of each
+			at, source = hiddenPlace(binds, i), ""
 		}
-		if n, err := strconv.Atoi(name); err != nil || n < 0 || strconv.Itoa(n) != name || taken[name] {
+		name, ofPod := path.Base(at), path.Dir(at) == api.GuestPodVolumesDir
+		place := path.Join(strconv.FormatBool(ofPod), name)
+		other, again := taken[place]
+		free := !again || ofPod && sameDirectory(source, other)
+		if n, err := strconv.Atoi(name); err != nil || n < 0 || strconv.Itoa(n) != name || !free {
 			return fmt.Errorf("the saved container's mount at %s is at %s, want a place of its own in the share: %w", destination, at, errdefs.ErrInvalidArgument)
 		}
-		named[destination], taken[name], binds[i].Name = true, true, name
+		named[destination], taken[place], binds[i].Name, binds[i].OfPod = true, source, name, ofPod
 	}
 	return nil
+}
+
+// hiddenPlace is where the guest has a bind that a later one at its destination hides: a
+// new container's are numbered in their order.
+func hiddenPlace(binds []guestspec.Bind, i int) string {
+	if i+1 < len(binds) && binds[i+1].OfPod {
+		if next, err := strconv.Atoi(binds[i+1].Name); err == nil && next > 1 {
+			return path.Join(api.GuestPodVolumesDir, strconv.Itoa(next-1))
+		}
+	}
+	return strconv.Itoa(binds[i].Index)
+}
+
+// sameDirectory reports whether two paths of the host lead to one directory.
+func sameDirectory(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 // noSaved is the error of a mount that the saved container has not.

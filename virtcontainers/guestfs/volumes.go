@@ -19,7 +19,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
-	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
@@ -43,7 +42,8 @@ func (p *Pod) Storages() []*api.Storage {
 }
 
 // podVolumes are the volumes that the pod's containers share and that are made
-// once, in the guest. They stay until the sandbox ends.
+// once, in the guest, and of which the host has no files: their content ends with them.
+// They stay until the sandbox ends.
 type podVolumes struct {
 	mu   sync.Mutex // guards what follows
 	made map[string]*podVolume
@@ -123,7 +123,7 @@ func (c *Container) addVolumes(ctx context.Context) error {
 		return err
 	}
 	for _, v := range volumes {
-		if v.Kind == volume.Shared && !c.fromPod(v) {
+		if v.Kind == volume.Shared {
 			continue
 		}
 		at, err := c.addVolume(ctx, v)
@@ -144,7 +144,7 @@ func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 	}
 	var binds []guestspec.Bind
 	for _, v := range volumes {
-		if v.Kind == volume.Shared && !c.fromPod(v) {
+		if v.Kind == volume.Shared {
 			binds = append(binds, v.Bind)
 		}
 	}
@@ -156,22 +156,20 @@ func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 			return err
 		}
 	}
-	shared, err := c.pod.share.AddContainer(ctx, c.ShareID, root, binds)
+	common, own, err := c.pod.share.AddVolumes(ctx, c.ShareID, binds)
 	if err != nil {
 		return err
 	}
 	c.later(func(ctx context.Context) error { return c.pod.share.RemoveContainer(ctx, c.ShareID) })
+	shared, err := c.pod.share.AddContainer(ctx, c.ShareID, root, own)
+	if err != nil {
+		return err
+	}
 	if root != "" {
 		c.paths.Rootfs = shared.Rootfs
 	}
-	c.paths.Binds = append(c.paths.Binds, shared.Binds...)
+	c.paths.Binds = append(append(c.paths.Binds, common...), shared.Binds...)
 	return nil
-}
-
-// fromPod reports whether the container has the pod's mount of a Shared volume. One
-// that continues from a saved container has its own.
-func (c *Container) fromPod(v volume.Volume) bool {
-	return v.OfPod && c.pod.share != nil && c.Saved == nil
 }
 
 // addVolume brings a volume that is not in the container's part of the share into
@@ -197,8 +195,6 @@ func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, err
 		return c.partOfVolume(v, at), nil
 	case volume.Socket:
 		return c.forwardSocket(ctx, v)
-	case volume.Shared:
-		return c.pod.volume(ctx, v)
 	}
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)
 }
@@ -299,9 +295,6 @@ func (p *Pod) volume(ctx context.Context, v volume.Volume) (string, error) {
 		// It is below the directory in which ChangeFiles works, so that
 		// directories can be made in it.
 		target := p.volumes.newFiles()
-		if v.Kind == volume.Shared {
-			target = storage.PodVolume(p.volumes.number())
-		}
 		p.volumes.settle(v.Key, made, target, p.makeVolume(ctx, v, target))
 	}
 	select {
@@ -317,8 +310,6 @@ func (p *Pod) volume(ctx context.Context, v volume.Volume) (string, error) {
 
 func (p *Pod) makeVolume(ctx context.Context, v volume.Volume, target string) error {
 	switch v.Kind {
-	case volume.Shared:
-		return p.share.BindPodVolume(ctx, v.Key, target)
 	case volume.Memory:
 		return p.guest.AddStorages(ctx, []*api.Storage{{Driver: "tmpfs", Target: target, Options: v.Options}})
 	case volume.Hugepages:

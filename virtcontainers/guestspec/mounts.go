@@ -22,8 +22,11 @@ const socketType = "uds"
 type Bind struct {
 	// Index is the mount's place in Spec.Mounts.
 	Index int
-	// Name is its name in the share; empty for its Index.
-	Name string
+	// Name is its name in the share, a number, if it must have a certain one. OfPod
+	// is set if that is a name among the directories that the pod's containers have
+	// in common, and not among the container's own mounts.
+	Name  string
+	OfPod bool
 	// Source is the path on the host.
 	Source string
 	// ReadOnly is set if the container may not write: the host then refuses

@@ -12,19 +12,27 @@ import (
 // fileUses are what "probe file" can do with a file that no shell can.
 var fileUses = map[string]func(f *os.File, out io.Writer) error{
 	// flock(2), and a lock of fcntl(2); both are released at the end.
-	"flock": func(f *os.File, _ io.Writer) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) },
-	"setlk": func(f *os.File, _ io.Writer) error {
-		return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
-	},
+	"flock": func(f *os.File, _ io.Writer) error { return lockAll(f) },
+	"setlk": func(f *os.File, _ io.Writer) error { return lockRange(f) },
 	"mmap":  useMapping,
-	"xattr": useAttribute,
-	"acl":   useACL,
-	"fsync": func(f *os.File, _ io.Writer) error { return unix.Fsync(int(f.Fd())) },
+	// Two processes that have the file: one locks it and answers in a mapping, the
+	// other asks there.
+	"answer": answerInMapping,
+	"ask":    askInMapping,
+	"xattr":  useAttribute,
+	"acl":    useACL,
+	"fsync":  func(f *os.File, _ io.Writer) error { return unix.Fsync(int(f.Fd())) },
+}
+
+func lockAll(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+
+func lockRange(f *os.File) error {
+	return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
 func useFile(args []string, out io.Writer) error {
 	if len(args) != 2 || fileUses[args[0]] == nil {
-		return fmt.Errorf("want flock, setlk, mmap, xattr, acl or fsync, and a path")
+		return fmt.Errorf("want flock, setlk, mmap, answer, ask, xattr, acl or fsync, and a path")
 	}
 	f, err := os.OpenFile(args[1], os.O_RDWR, 0)
 	if err != nil {

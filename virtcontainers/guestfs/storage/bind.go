@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
+	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -96,11 +98,7 @@ func prepare(tree *os.File, b guestspec.Bind) (uint16, error) {
 // cloneMount makes a detached copy of the mount at a path on the host, or of
 // the part of it below that path (open_tree(2)).
 func cloneMount(source string, recursive bool) (*os.File, error) {
-	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
-	if recursive {
-		flags |= unix.AT_RECURSIVE
-	}
-	fd, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
+	fd, err := unix.OpenTree(unix.AT_FDCWD, source, cloneFlags(recursive))
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, fmt.Errorf("source %s does not exist: %w", source, errdefs.ErrNotFound)
@@ -110,6 +108,22 @@ func cloneMount(source string, recursive bool) (*os.File, error) {
 		return nil, fmt.Errorf("bind %s: %w", source, err)
 	}
 	return os.NewFile(uintptr(fd), source), nil
+}
+
+// cloneOf is cloneMount for a source that openSource has opened.
+func cloneOf(source *os.File, recursive bool) (*os.File, error) {
+	fd, err := unix.OpenTree(int(source.Fd()), "", cloneFlags(recursive)|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("bind %s: %w", source.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), source.Name()), nil
+}
+
+func cloneFlags(recursive bool) uint {
+	if recursive {
+		return unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE
+	}
+	return unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 }
 
 // Clone makes a detached copy of what b mounts. The caller closes it.
@@ -268,6 +282,25 @@ func (s *space) remountBelow(ctx context.Context, target string, b guestspec.Bin
 		}
 		return nil
 	})
+}
+
+// makeWritable makes the mount at target writable, and leaves those below it.
+func (s *space) makeWritable(ctx context.Context, target string) error {
+	if canSetAttributes() {
+		return s.do(ctx, func() error {
+			return unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
+		})
+	}
+	mounts, err := s.mounts(target)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(mounts, func(m *mountinfo.Info) bool { return m.Mountpoint == target })
+	if at < 0 {
+		return fmt.Errorf("nothing is mounted at %s: %w", target, errdefs.ErrNotFound)
+	}
+	flags := flagsOf(mounts[at].Options) &^ unix.MS_RDONLY
+	return s.do(ctx, func() error { return unix.Mount("", target, "", flags|unix.MS_BIND|unix.MS_REMOUNT, "") })
 }
 
 // flagsOf returns the flags that a remount must repeat: one that would clear a

@@ -7,7 +7,7 @@
 //	/<container>/rootfs      the container's root file system
 //	/<container>/mounts/<n>  the source of its nth mount
 //	/sandbox-mounts/<name>   what is bound for the pod as a whole
-//	/pod-volumes/<n>         a volume that the pod's containers have in common
+//	/pod-volumes/<n>         a directory that the pod's containers mount
 //
 // It is in its own mount namespace, which holds nothing else (space.go):
 //

@@ -8,32 +8,12 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
 // podBindsName is the share's directory for what is bound for the pod as a
 // whole. No container can have that id.
 const podBindsName = "sandbox-mounts"
-
-// podVolumesName is the share's directory for the volumes that the pod's containers
-// have in common. No container can have that id.
-var podVolumesName = path.Base(api.GuestPodVolumesDir)
-
-// PodVolume returns the path in the guest of a volume with that number.
-func PodVolume(number string) string { return path.Join(api.GuestPodVolumesDir, number) }
-
-// BindPodVolume makes a directory of the host's appear at a path of PodVolume, for as
-// long as the share lives.
-func (s *Share) BindPodVolume(ctx context.Context, source, at string) error {
-	if err := s.checkOpen(); err != nil {
-		return fmt.Errorf("share volume of the pod: %w", err)
-	}
-	if _, err := s.bind(ctx, source, path.Join(podVolumesName, path.Base(at)), guestspec.Bind{Recursive: true}); err != nil {
-		return fmt.Errorf("share volume of the pod: %w", err)
-	}
-	return nil
-}
 
 // BindForPod makes directories and files of the host's appear in the share for
 // as long as it lives, each as /sandbox-mounts/<last part of its path>. A path

@@ -42,6 +42,8 @@ type Share struct {
 	served backend
 	conn   *os.File // the connection for the VM, until Attach
 
+	volumes podVolumes
+
 	closed atomic.Bool // set by Close
 }
 

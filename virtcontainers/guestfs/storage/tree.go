@@ -131,25 +131,29 @@ const (
 )
 
 // AwaitIdle waits until the guest has nothing open in a container's part of the share,
-// and every answer about it. It returns false if that took longer than idleWait, or
-// ctx ended.
+// and in the volumes that no other container has mounted in the guest, and every answer
+// about them. It returns false if that took longer than idleWait, or ctx ended. The
+// container's processes must have ended; it is then removed.
 func (s *Share) AwaitIdle(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(ctx, idleWait)
 	defer cancel()
-	for !s.served.idle(id) {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(idlePoll):
+	for _, dir := range append(s.volumes.unmounted(id), id) {
+		for !s.served.idle(dir) {
+			select {
+			case <-ctx.Done():
+				return false
+			case <-time.After(idlePoll):
+			}
 		}
 	}
 	return true
 }
 
-// RemoveContainer removes a container's part of the share. The unmounts are
-// lazy: the server may hold files that the guest has not forgotten yet.
+// RemoveContainer removes a container's part of the share, and the volumes that no
+// other container uses. The unmounts are lazy: the server may hold files that the
+// guest has not forgotten yet.
 func (s *Share) RemoveContainer(ctx context.Context, id string) error {
-	err := s.space.do(ctx, func() error { return s.removeTree(id) })
+	err := errors.Join(s.space.do(ctx, func() error { return s.removeTree(id) }), s.removeVolumes(ctx, s.volumes.leave(id)))
 	if s.closed.Load() {
 		return nil // Close removes it
 	}

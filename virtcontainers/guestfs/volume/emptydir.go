@@ -27,21 +27,10 @@ func (c *classifier) emptyDir(v Volume, src source, dir string) (Volume, error) 
 		// Nothing maps the owners of an image's files.
 		v.Kind, v.Disk = Image, imageOf(dir)
 	default:
-		return ofPod(v, src, dir), nil
+		return v, nil
 	}
 	v.Key = dir
 	return v, c.setSub(&v, src, dir)
-}
-
-// ofPod makes a Shared volume one of the pod if its containers can have the same
-// mount of it in the guest: then a UNIX socket or a lock of one is the others' too,
-// as programs and their sidecars expect. A container that may only read has a mount
-// on which the host refuses writes.
-func ofPod(v Volume, src source, dir string) Volume {
-	if src.path == dir && v.Recursive && !v.ReadOnly && !v.Slave && !v.KeepsFlags && v.IDMap == nil {
-		v.Key, v.OfPod = dir, true
-	}
-	return v
 }
 
 // medium is what an emptyDir is on.

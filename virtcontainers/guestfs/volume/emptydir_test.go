@@ -177,33 +177,6 @@ func TestKubeletBehindSymlink(t *testing.T) {
 	n.expect(shared, strings.Replace(dir, n.kubelet, link, 1), want)
 }
 
-// Containers that mount an emptyDir of the host's files alike, whole and for writing,
-// have one mount of it.
-func TestEmptyDirOfPod(t *testing.T) {
-	n := newNode(t)
-	dir := n.volume("empty-dir", "run")
-	part := mkdir(t, dir+"/part")
-	ids := &guestspec.IDMap{UIDs: []specs.LinuxIDMapping{{HostID: 1, Size: 1}}, GIDs: []specs.LinuxIDMapping{{HostID: 1, Size: 1}}}
-	for what, test := range map[string]struct {
-		bind guestspec.Bind
-		want bool
-	}{
-		"whole":          {guestspec.Bind{Source: dir, Recursive: true}, true},
-		"read-only":      {guestspec.Bind{Source: dir, Recursive: true, ReadOnly: true}, false},
-		"later mounts":   {guestspec.Bind{Source: dir, Recursive: true, Slave: true}, false},
-		"not its mounts": {guestspec.Bind{Source: dir}, false},
-		"host's flags":   {guestspec.Bind{Source: dir, Recursive: true, KeepsFlags: true}, false},
-		"mapped":         {guestspec.Bind{Source: dir, Recursive: true, IDMap: ids}, false},
-		"part":           {guestspec.Bind{Source: part, Recursive: true}, false},
-		"hostPath":       {guestspec.Bind{Source: t.TempDir(), Recursive: true}, false},
-	} {
-		v, err := n.classify(shared, test.bind)
-		if err != nil || v.Kind != Shared || v.OfPod != test.want || v.OfPod && v.Key != dir {
-			t.Errorf("%s: %+v, %v; want one of the pod: %v", what, v, err, test.want)
-		}
-	}
-}
-
 // At /dev/shm a user's volume is not taken for the engine's own shared memory.
 func TestIsVolume(t *testing.T) {
 	n := newNode(t)

@@ -45,8 +45,6 @@ type Volume struct {
 	// Key is the same for all mounts of one volume: Memory, Hugepages and
 	// Image are made once for the pod.
 	Key string
-	// OfPod is set for a Shared volume that is made once for the pod, too.
-	OfPod bool
 	// Sub is the path within the volume, without a leading slash; empty for the
 	// whole volume. (Kubernetes' subPath.) SubMode is the directory's mode and
 	// owner in case it must be made. A Shared or Copied volume has neither: its

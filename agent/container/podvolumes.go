@@ -1,0 +1,119 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// podVolumes are the agent's mounts of the host's directories that containers have in
+// common. The kernel mounts each when it is first accessed, in the mount namespace of
+// that access: each container's is a copy of the agent's. Accessed first in those, a
+// directory would be a separate file system in each, with separate sockets and locks.
+//
+// A volume is mounted from when its first container is made until its last one is
+// removed. The zero value has none.
+type podVolumes struct {
+	mu   sync.Mutex // guards used, and the users of each
+	used map[string]*podVolume
+}
+
+// podVolume is one of them. ready is closed when fd, which has its mount open (O_PATH),
+// or err is written.
+type podVolume struct {
+	users int
+	ready chan struct{}
+	fd    int
+	err   error
+}
+
+// enter mounts the volumes among a container's mounts, unless they are, and returns
+// their paths, for leave. It blocks while the host does not answer.
+func (p *podVolumes) enter(mounts []specs.Mount) (paths []string, err error) {
+	for i := range mounts {
+		at := mounts[i].Source
+		if !strings.HasPrefix(at, api.GuestPodVolumesDir+"/") {
+			continue
+		}
+		if err := p.enterOne(at); err != nil {
+			p.leave(paths, passBarriers)
+			return nil, err
+		}
+		paths = append(paths, at)
+	}
+	return paths, nil
+}
+
+func (p *podVolumes) enterOne(at string) error {
+	p.mu.Lock()
+	v := p.used[at]
+	mine := v == nil
+	if mine {
+		if p.used == nil {
+			p.used = map[string]*podVolume{}
+		}
+		v = &podVolume{ready: make(chan struct{}), fd: -1}
+		p.used[at] = v
+	}
+	v.users++
+	p.mu.Unlock()
+	if mine {
+		v.fd, v.err = unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		close(v.ready)
+	}
+	<-v.ready
+	if v.err != nil {
+		p.take([]string{at}, true)
+		return fmt.Errorf("mount the pod's volume %s: %w", at, v.err)
+	}
+	return nil
+}
+
+// leave undoes enter: it unmounts the volumes that no other container has. The
+// container's processes must have ended, and its mounts be gone. settled reports
+// whether the host has answered what they have asked (passBarriers); if not, the
+// volumes stay mounted until the guest ends, as those of mountNamespace.keep do.
+func (p *podVolumes) leave(paths []string, settled func() bool) {
+	if len(paths) == 0 {
+		return
+	}
+	// Also if others have them: these may leave meanwhile.
+	unmount := settled()
+	for _, fd := range p.take(paths, unmount) {
+		_ = unix.Close(fd) // the last use of its file system, unless KeepMounts holds it
+	}
+}
+
+// take ends one use for each path. It takes the mounts of volumes without a user from
+// the agent's namespace, so that the next user has a new one, and returns what holds
+// them; if unmount is not set, both stay.
+func (p *podVolumes) take(paths []string, unmount bool) (fds []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range paths {
+		v := p.used[at]
+		v.users--
+		if v.users > 0 {
+			continue
+		}
+		delete(p.used, at)
+		if v.fd < 0 || !unmount {
+			continue
+		}
+		// Not by its path: the host would be asked whether that is still the same. It
+		// is no mount if the share's server announces none (EINVAL).
+		err := unix.Unmount(fmt.Sprintf("/proc/self/fd/%d", v.fd), unix.MNT_DETACH)
+		if err != nil && !errors.Is(err, unix.EINVAL) {
+			log.L.WithError(err).Warnf("the pod's volume %s stays mounted", at)
+		}
+		fds = append(fds, v.fd)
+	}
+	return fds
+}
