@@ -30,6 +30,9 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limits); err != nil {
 		return nil, fmt.Errorf("raise open file limit: %w", err)
 	}
+	if err := allowProcesses(); err != nil {
+		return nil, err
+	}
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/containerd/log"
+
 	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
@@ -27,6 +29,7 @@ const (
 type Resources struct {
 	modules *Modules
 	sys     string // where sysfs is
+	proc    string // where proc is
 
 	calls ctxmutex.Mutex // guards memoryDriver
 	// memoryDriver is set once virtio-mem's driver was loaded.
@@ -42,13 +45,14 @@ type Amount struct {
 // NewResources makes the Resources of this machine. modules may contain the
 // memory driver.
 func NewResources(modules *Modules) *Resources {
-	return &Resources{modules: modules, sys: "/sys", calls: ctxmutex.New()}
+	return &Resources{modules: modules, sys: "/sys", proc: "/proc", calls: ctxmutex.New()}
 }
 
 // Online brings the wanted CPUs, and all of the machine's memory, online and
 // returns what is in use. It blocks until that is as much as wanted,
 // resourcesWait at most; it takes nothing offline. The error says why there is
-// less than wanted, and nothing is undone.
+// less than wanted, and nothing is undone. The kernel then allows as many threads as
+// fit into the memory.
 func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	ctx, cancel := context.WithTimeout(ctx, resourcesWait)
 	defer cancel()
@@ -61,6 +65,9 @@ func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	for {
 		have, err := r.online(want)
 		if have.CPUs >= want.CPUs && have.MemoryMiB >= want.MemoryMiB {
+			if err := r.raiseThreads(have.MemoryMiB); err != nil {
+				log.G(ctx).WithError(err).Warn("the kernel allows no more threads for the memory that was added")
+			}
 			return have, nil
 		}
 		select {

@@ -3,6 +3,8 @@ package guesttest
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,12 +48,33 @@ func TestGuestResources(t *testing.T) {
 	if now := memTotal(t); now < before+dimmMiB+vmemMiB {
 		t.Errorf("MemTotal was %d MiB and is %d", before, now)
 	}
+	threads, err := strconv.Atoi(strings.TrimSpace(fileIn(t, "/proc/sys/kernel/threads-max")))
+	if want := threadsPerMiB * (startMiB + dimmMiB + vmemMiB); err != nil || threads < want {
+		t.Errorf("the kernel allows %d threads, want %d for this much memory: %v", threads, want, err)
+	}
 	resp, err = m.guest.SetResources(t.Context(), &api.SetResourcesRequest{Cpus: 1, MemoryMib: startMiB})
 	if err != nil || resp.GetCpus() != 2 || resp.GetMemoryMib() != startMiB+dimmMiB+vmemMiB {
 		t.Errorf("less: %v, %v", resp, err)
 	}
 	wants("virtio-mem back")
 	m.gaveBack(t, startMiB+dimmMiB)
+}
+
+// threadsPerMiB is how many threads Linux allows for each MiB of its memory: an
+// eighth of it may be their stacks of 16 KiB (kernel/fork.c, set_max_threads).
+const threadsPerMiB = 8
+
+// A container's users may have any number of processes, however small the guest is.
+func TestGuestProcesses(t *testing.T) {
+	m := guestOnly(t)
+	const limit = "ulimit -u; ulimit -Hu"
+	if r := m.run(t, "processes", shell(limit)); r.out != "unlimited\nunlimited\n" {
+		t.Errorf("a container: %+v", r)
+	}
+	m.pause(t, "processes-exec")
+	if r := m.exec(t, "processes-exec", "limit", process(limit)); r.out != "unlimited\nunlimited\n" {
+		t.Errorf("an exec: %+v", r)
+	}
 }
 
 // gaveBack waits until no more than mib of memory is in use.

@@ -122,4 +122,9 @@ var known = []difference{
 		runc: "runs on, killed 137", kata: `exit 0 "end\n"`,
 		why: "Katabox passes on what was written and then ends the input; runc's shim closes only its own end, so the process waits until the engine closes its end too",
 	},
+	{
+		rows: []string{"stdin: end of a terminal's"},
+		runc: `exit 129 ""`, kata: "runs on, killed 137",
+		why: "after CloseIO and the end of the engine's input runc's shim hangs up the terminal; with Katabox its output goes on. Engines do not call CloseIO for containers' terminals; nerdctl does for an exec's",
+	},
 }

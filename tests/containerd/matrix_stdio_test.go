@@ -42,6 +42,8 @@ func (s *stage) playExecStdin(ctx context.Context) {
 	c := s.sleeper(ctx)
 	e := s.exec(ctx, c, harness.ExecConfig{Args: script("cat; exit 9"), Stdio: harness.Stdio{Stdin: strings.NewReader("for exec")}})
 	s.note("of an exec", "%s %q", s.code(ctx, e), e.Out)
+	t := s.exec(ctx, c, harness.ExecConfig{Args: []string{"sleep", "100000"}, Stdio: harness.Stdio{TTY: true, Stdin: strings.NewReader("")}})
+	s.note("end of a terminal's", "%s", s.soon(ctx, t))
 }
 
 // playOutput writes to both streams, without an end of line, and from a

@@ -24,7 +24,8 @@ type CharDevice struct {
 
 // CharDevices lists the character devices that the spec gives its container
 // and that a guest can have. Any other is an errdefs.ErrInvalidArgument that
-// names it: a host's hardware is not in the guest.
+// names it: a host's hardware is not in the guest. So is a device of a type that
+// the specification does not know.
 //
 // The spec of a container that may use every device (privileged) lists all of
 // the host's: those that a guest cannot have are left out, and the rest are
@@ -38,8 +39,12 @@ func (h hostDevices) chars(spec *specs.Spec) ([]CharDevice, error) {
 	rules := deviceRules(spec)
 	privileged := allowsAll(rules)
 	for _, d := range spec.Linux.Devices {
-		if d.Type != "c" && d.Type != "u" { // the same since Linux 2.0 (mknod(1))
+		switch d.Type {
+		case "c", "u": // the same since Linux 2.0 (mknod(1))
+		case "b", "p":
 			continue
+		default:
+			return nil, fmt.Errorf("device %s is of type %q, want c, u, b or p: %w", d.Path, d.Type, errdefs.ErrInvalidArgument)
 		}
 		if slices.ContainsFunc(devices, func(other CharDevice) bool { return other.Path == d.Path }) {
 			continue

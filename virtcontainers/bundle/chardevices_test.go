@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,6 +71,26 @@ func TestCharDevicesThatNoGuestHas(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s of a privileged container: %v\n%s", d.Path, err, diff)
 		}
+	}
+}
+
+// A device of no known kind is refused, as with runc, in a privileged container
+// too: else it would be left out silently.
+func TestDevicesOfUnknownKinds(t *testing.T) {
+	h := charHost(t, nil)
+	for _, kind := range []string{"z", "", "C"} {
+		d := char("/dev/mine", 1, 5)
+		d.Type = kind
+		for _, rules := range [][]specs.LinuxDeviceCgroup{nil, {{Allow: true, Access: "rwm"}}} {
+			_, err := h.chars(withDevices(rules, d))
+			if want := fmt.Sprintf("device /dev/mine is of type %q, want c, u, b or p", kind); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+	}
+	fifo := specs.LinuxDevice{Path: "/run/fifo", Type: "p"}
+	if got, err := h.chars(withDevices(nil, fifo, block("/dev/sda", 8, 0))); err != nil || len(got) > 0 {
+		t.Errorf("a FIFO and a disk: %v, %v", got, err)
 	}
 }
 

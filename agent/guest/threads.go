@@ -1,0 +1,50 @@
+package guest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// threadsPerMiB is how many threads Linux allows for each MiB of memory: their
+// stacks of 16 KiB may be an eighth of it (kernel/fork.c, set_max_threads).
+const threadsPerMiB = 8
+
+// allowProcesses removes the limit on a user's processes, which containers whose
+// specs set none inherit, as they do with runc from an engine. Linux's own is half
+// of the threads that it allows at its start, when the machine may be small. What
+// bounds a container is its pids.max, and the guest's threads-max.
+func allowProcesses() error {
+	limits := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &limits); err != nil {
+		return fmt.Errorf("remove limit on processes: %w", err)
+	}
+	return nil
+}
+
+// raiseThreads allows as many threads as the kernel would have at its start with
+// mib of memory: by itself it does not follow memory that is added. It never lowers
+// the number.
+func (r *Resources) raiseThreads(mib uint64) error {
+	file := filepath.Join(r.proc, "sys/kernel/threads-max")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read number of threads: %w", err)
+	}
+	now, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return fmt.Errorf("read number of threads: %w", err)
+	}
+	want := mib * threadsPerMiB
+	if want <= now {
+		return nil
+	}
+	if err := writeFile(file, strconv.FormatUint(want, 10)); err != nil {
+		return fmt.Errorf("allow %d threads: %w", want, err)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package guest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The kernel allows as many threads as if it had had the memory at its start, and
+// never fewer than before.
+func TestThreadsFollowMemory(t *testing.T) {
+	for _, test := range []struct{ before, after string }{
+		{"1604", "3072"}, // 384 MiB
+		{"3072", "3072"},
+		{"100000", "100000"},
+	} {
+		r, f, _ := newResources(t)
+		file := filepath.Join(f.proc, "sys/kernel/threads-max")
+		f.write(t, file, test.before+"\n")
+		if _, err := r.Online(t.Context(), Amount{MemoryMiB: 384}); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(file)
+		if got := strings.TrimSpace(string(text)); err != nil || got != test.after {
+			t.Errorf("%s threads became %q, want %s: %v", test.before, got, test.after, err)
+		}
+	}
+}
+
+// A kernel that refuses does not fail the growth.
+func TestThreadsThatAreRefused(t *testing.T) {
+	r, _, _ := newResources(t)
+	r.proc = t.TempDir()
+	if have, err := r.Online(t.Context(), Amount{MemoryMiB: 384}); err != nil || have.MemoryMiB != 384 {
+		t.Errorf("%v, %v", have, err)
+	}
+}
