@@ -64,15 +64,17 @@ func TestGuestResources(t *testing.T) {
 // eighth of it may be their stacks of 16 KiB (kernel/fork.c, set_max_threads).
 const threadsPerMiB = 8
 
-// A container's users may have any number of processes, however small the guest is.
+// A container's users may have any number of processes and timers, however small the
+// guest is.
 func TestGuestProcesses(t *testing.T) {
 	m := guestOnly(t)
-	const limit = "ulimit -u; ulimit -Hu"
-	if r := m.run(t, "processes", shell(limit)); r.out != "unlimited\nunlimited\n" {
+	const limit = "ulimit -u; ulimit -Hu; ulimit -i; ulimit -Hi"
+	want := strings.Repeat("unlimited\n", 4)
+	if r := m.run(t, "processes", shell(limit)); r.out != want {
 		t.Errorf("a container: %+v", r)
 	}
 	m.pause(t, "processes-exec")
-	if r := m.exec(t, "processes-exec", "limit", process(limit)); r.out != "unlimited\nunlimited\n" {
+	if r := m.exec(t, "processes-exec", "limit", process(limit)); r.out != want {
 		t.Errorf("an exec: %+v", r)
 	}
 }
