@@ -167,7 +167,8 @@ func play(t *testing.T, l leaf, want fate) {
 		spec.Linux.Namespaces = append(slices.Clone(ownNamespaces), specs.LinuxNamespace{Type: specs.UserNamespace})
 	case "linux.namespaces.path":
 		spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/7/ns/pid"}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}}
-	case "mounts.source":
+	}
+	if l.path == "mounts.source" || strings.Contains(l.path, "Mappings.") && len(spec.Mounts) > 0 {
 		spec.Mounts[0].Type = "bind"
 	}
 	before := get(reflect.ValueOf(spec), l.way)

@@ -61,10 +61,15 @@ var withoutSource = []string{
 
 // refuseMount refuses a file system on a device or on directories of the host's.
 // The guest has other files at such paths: /dev/vda may be the disk of another
-// container's root file system.
+// container's root file system. As runc does, it refuses to map the owners of anything
+// but a bind mount.
 func refuseMount(m specs.Mount) error {
+	isNew := !isBind(m) && m.Type != socketType
 	switch {
-	case isBind(m) || m.Type == socketType || slices.Contains(withoutSource, m.Type):
+	case isNew && (len(m.UIDMappings)+len(m.GIDMappings) > 0 || hasAny(m.Options, idmapped)):
+		return fmt.Errorf("mounts: %s is to have the owners of type %s mapped: want that only for a bind mount: %w",
+			m.Destination, m.Type, errdefs.ErrInvalidArgument)
+	case !isNew || slices.Contains(withoutSource, m.Type):
 		return nil
 	case m.Type == "overlay":
 		return fmt.Errorf("mounts: %s is to be an overlay of the host's directories, of which the guest has none: want a bind mount of an overlay that the host has mounted: %w",
