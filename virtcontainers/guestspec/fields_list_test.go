@@ -33,7 +33,7 @@ var fields = []field{
 	{"ociVersion", "", guest, ""},
 	{"process", "terminal args env cwd noNewPrivileges oomScoreAdj", guest, ""},
 	{"process", "commandLine", guest, "of Windows; without effect, as with runc"},
-	{"process", "apparmorProfile selinuxLabel", out, "a label of the host's kernel; the guest's has no such module"},
+	{"process", "apparmorProfile selinuxLabel", out, "a label of a policy of the host's, which the guest's kernel has not loaded"},
 	{"process.consoleSize", "height width", guest, ""},
 	{"process.user", "uid gid umask additionalGids", guest, ""},
 	{"process.user", "username", guest, "of Windows; without effect, as with runc"},
