@@ -3,6 +3,7 @@ package virtcontainers_test
 import (
 	"encoding/binary"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
 )
 
@@ -117,7 +119,7 @@ func TestHibernateWithUnansweredRequest(t *testing.T) {
 	init = binary.LittleEndian.AppendUint32(init, 38)
 	d.offer(fuseInit, 0, append(init, 0, 0, 0, 0, 255, 255, 255, 255))
 	d.await()
-	node := d.lookup(d.lookup(d.lookup(1, "c2"), "mounts"), "0")
+	node := d.lookup(d.lookup(1, path.Base(api.GuestPodVolumesDir)), "1")
 	d.offer(fuseLookup, node, append([]byte("hung"), 0))
 	time.Sleep(100 * time.Millisecond) // until it is served
 	d.queue.Stop()                     // as QEMU does when it pauses
