@@ -54,7 +54,8 @@ func TestNoInterface(t *testing.T) {
 			}
 			ctx, d := begin(t)
 			p := newPod(ctx, t, d, test.ns(t, d))
-			const want = "addr lo 127.0.0.1/8\naddr lo ::1/128\n"
+			const want = "addr lo 127.0.0.1/8\naddr lo ::1/128\n" + // and the rules with which a namespace begins
+				"rule 0 table 255\nrule 0 v6 table 255\nrule 32766 table 254\nrule 32766 v6 table 254\nrule 32767 table 253\n"
 			if got := must(t, p.state(ctx)); got != want {
 				t.Errorf("the container's network is\n%s, want\n%s", got, want)
 			}
