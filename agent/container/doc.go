@@ -11,7 +11,8 @@
 //	                       └──Exec──> Process ──Wait──> Exit
 //
 // A container's file systems are unmounted by Destroy, and not when its last process
-// ends (mountNamespace).
+// ends (mountNamespace). Directories of the host that several containers have in common
+// are mounted once, and unmounted by the Destroy of the last one (podVolumes).
 //
 // The program must import package inside. For its stage libcontainer runs the program's own
 // binary inside a container, so a container must be unable to change it

@@ -4,7 +4,7 @@
 // Network.Apply gets the whole network that the pod should have, and applies it
 // in this order:
 //
-//	check ──> find NICs ──> withdraw ──> name ──> links ──> addresses ──> routes ──> rules ──> neighbours ──> resolv.conf
+//	check ──> find NICs ──> withdraw ──> name ──> settings ──> links ──> addresses ──> routes ──> rules ──> neighbours ──> resolv.conf
 //
 // A request is checked as a whole (check.go) before anything is touched. NICs
 // are found by their PCI paths (pci.go), because the kernel chooses names and

@@ -35,6 +35,12 @@ func TestSettings(t *testing.T) {
 		expect("ipv6/hop_limit", "11")
 		g.apply(request())
 		expect("ipv4/arp_ignore", "2")
+		g.apply(request(&api.Setting{Name: "ipv4/arp_ignore", Value: 1}))
+		g.apply(&api.SetNetworkRequest{}) // the NIC is another network's next, or is unplugged
+		expect("ipv4/arp_ignore", "2")
+		if len(g.own.settings) != 0 {
+			t.Errorf("remembers %v", g.own.settings)
+		}
 		g.refuse(request(&api.Setting{Name: "ipv6/hop_limit", Value: 1000}), "interface net0: set ipv6/hop_limit to 1000")
 	})
 }

@@ -92,6 +92,7 @@ func (j *job) dropNICs() error {
 			return fmt.Errorf("release interface %s: %w", name, err)
 		}
 		delete(j.own.nics, index)
+		delete(j.own.settings, index)
 	}
 	return nil
 }
@@ -99,6 +100,9 @@ func (j *job) dropNICs() error {
 func (j *job) dropNIC(index int, name string) error {
 	link, err := netlink.LinkByIndex(index)
 	if err != nil {
+		return err
+	}
+	if err := j.resetSettings(nic{index: index, name: link.Attrs().Name}); err != nil {
 		return err
 	}
 	list, err := addressesOf(index)

@@ -116,7 +116,7 @@ func (p *podVolumes) setMounted(user string, mounted bool) {
 }
 
 // unmounted returns the names of a container's volumes that the guest may unmount with
-// it. Of two containers that are removed concurrently the second one has those of both.
+// it. If two containers are removed at once, the later call returns the volumes of both.
 func (p *podVolumes) unmounted(user string) (names []string) {
 	p.setMounted(user, false)
 	p.mu.Lock()
