@@ -12,7 +12,7 @@ import (
 )
 
 // Version is the Kubernetes release; tests/tools/k8s.sh reads it here.
-const Version = "1.36.3"
+const Version = "1.37.2"
 
 // SandboxVersion is the release of the SIG's Agent Sandbox; tests/tools/k8s.sh
 // reads it here.
