@@ -147,14 +147,8 @@ func runOptions(c *cli.Command) (container.Options, error) {
 
 // addSpec parses the flags that can be invalid.
 func addSpec(c *cli.Command, o *spec.Options) (err error) {
-	for flag, parse := range map[string]func(string) (specs.Mount, error){"volume": spec.ParseVolume, "tmpfs": spec.ParseTmpfs} {
-		for _, text := range c.StringSlice(flag) {
-			m, err := parse(text)
-			if err != nil {
-				return err
-			}
-			o.Mounts = append(o.Mounts, m)
-		}
+	if o.Mounts, err = mounts(c); err != nil {
+		return err
 	}
 	if o.Workdir, err = spec.ParseWorkdir(c.String("workdir")); err != nil {
 		return err
@@ -180,6 +174,21 @@ func addSpec(c *cli.Command, o *spec.Options) (err error) {
 		o.Annotations[key] = value
 	}
 	return nil
+}
+
+// mounts are those of the flags, in the order in which they are made.
+func mounts(c *cli.Command) ([]specs.Mount, error) {
+	var all []specs.Mount
+	for flag, parse := range map[string]func(string) (specs.Mount, error){"volume": spec.ParseVolume, "tmpfs": spec.ParseTmpfs} {
+		for _, text := range c.StringSlice(flag) {
+			m, err := parse(text)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, m)
+		}
+	}
+	return spec.OrderMounts(all)
 }
 
 // environment adds this process's values to variables that are given by name

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,6 +64,20 @@ func ParseTmpfs(text string) (specs.Mount, error) {
 		m.Options = append(m.Options, strings.Split(options, ",")...)
 	}
 	return m, nil
+}
+
+// OrderMounts sorts mounts so that none hides another: a directory's comes before
+// those of the directories in it. Two mounts of one destination are refused.
+func OrderMounts(mounts []specs.Mount) ([]specs.Mount, error) {
+	sorted := slices.SortedFunc(slices.Values(mounts), func(a, b specs.Mount) int {
+		return strings.Compare(a.Destination, b.Destination)
+	})
+	for i := 1; i < len(sorted); i++ {
+		if sorted[i].Destination == sorted[i-1].Destination {
+			return nil, fmt.Errorf("two volumes or tmpfs for %s: want one: %w", sorted[i].Destination, errdefs.ErrInvalidArgument)
+		}
+	}
+	return sorted, nil
 }
 
 // ParseMemory parses a number of bytes with the suffix b, k, m or g.

@@ -165,3 +165,22 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+func TestOrderMounts(t *testing.T) {
+	to := func(destinations ...string) (mounts []specs.Mount) {
+		for _, d := range destinations {
+			mounts = append(mounts, specs.Mount{Destination: d})
+		}
+		return mounts
+	}
+	got, err := OrderMounts(to("/data/cache", "/data-2", "/data", "/data/cache/x", "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(to("/", "/data", "/data-2", "/data/cache", "/data/cache/x"), got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := OrderMounts(to("/data", "/x", "/data")); err == nil || !strings.Contains(err.Error(), "/data") {
+		t.Errorf("two mounts of one destination: %v", err)
+	}
+}
