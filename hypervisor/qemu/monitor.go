@@ -221,7 +221,7 @@ func checkFiles(spec hypervisor.Spec) error {
 // sockets returns our end of the QMP connection, and the files that QEMU
 // inherits: its end and, if there is an extra monitor, its listening socket.
 func sockets(extra hypervisor.ExtraMonitor) (*net.UnixConn, []*os.File, error) {
-	conn, remote, err := socketpair()
+	conn, remote, err := child.Socket("QMP")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -242,22 +242,4 @@ func closeAll(files []*os.File) {
 	for _, f := range files {
 		_ = f.Close()
 	}
-}
-
-// socketpair makes the QMP connection: our end, and the one QEMU inherits. It
-// has no path, so there is nothing to clean up and no other process can
-// connect.
-func socketpair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make QMP socketpair: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "qmp"), os.NewFile(uintptr(fds[1]), "qmp-qemu")
-	conn, err := net.FileConn(ours)
-	_ = ours.Close()
-	if err != nil {
-		_ = theirs.Close()
-		return nil, nil, fmt.Errorf("open QMP socketpair: %w", err)
-	}
-	return conn.(*net.UnixConn), theirs, nil
 }

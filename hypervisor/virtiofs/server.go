@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/vhostuser"
 	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
@@ -93,7 +92,7 @@ func (s *Server) open() (back *net.UnixConn, err error) {
 		return nil, err
 	}
 	s.dev.by.Store(&server{pool: s.pool})
-	back, s.front, err = socketPair()
+	back, s.front, err = child.Socket("vhost-user-fs")
 	return back, err
 }
 
@@ -181,20 +180,4 @@ func (s *Server) Close() error {
 	// The connection still uses the files and the pool's descriptors.
 	s.pool.end()
 	return errors.Join(err, fmt.Errorf("end the connection of the front end: it is still being served after %v", closeWait))
-}
-
-func socketPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make vhost-user sockets: %w", err)
-	}
-	front := os.NewFile(uintptr(fds[1]), "vhost-user front end")
-	file := os.NewFile(uintptr(fds[0]), "vhost-user back end")
-	conn, err := net.FileConn(file) // makes a duplicate
-	err = errors.Join(err, file.Close())
-	back, ok := conn.(*net.UnixConn)
-	if err != nil || !ok {
-		return nil, nil, errors.Join(fmt.Errorf("wrap vhost-user socket: %w", err), front.Close())
-	}
-	return back, front, nil
 }

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/vhostuser"
 )
 
@@ -51,9 +50,9 @@ func openUser(ctx context.Context) (Transport, error) {
 
 // serveDevice serves a new device on one end of a socket pair.
 func serveDevice(ctx context.Context) (*served, error) {
-	back, front, err := socketPair()
+	back, front, err := child.Socket("vhost-user-vsock")
 	if err != nil {
-		return nil, fmt.Errorf("make vhost-user sockets: %w", err)
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &served{dev: newDevice(ctx), front: front, cancel: cancel, ended: make(chan struct{})}
@@ -93,22 +92,6 @@ func (d *device) ended(reason error) {
 		d.logger.WithError(reason).Warn("vsock device ended")
 	}
 	d.shut(fmt.Errorf("%w: %w", ErrGone, reason))
-}
-
-func socketPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make socket pair: %w", err)
-	}
-	front := os.NewFile(uintptr(fds[1]), "vhost-user front end")
-	file := os.NewFile(uintptr(fds[0]), "vhost-user back end")
-	conn, err := net.FileConn(file) // makes a duplicate
-	err = errors.Join(err, file.Close())
-	back, ok := conn.(*net.UnixConn)
-	if err != nil || !ok {
-		return nil, nil, errors.Join(fmt.Errorf("wrap socket: %w", err), front.Close())
-	}
-	return back, front, nil
 }
 
 // Kind implements Transport.
