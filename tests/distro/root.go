@@ -109,7 +109,7 @@ func (r *root) bootstrap(ctx context.Context, dir string) error {
 	}
 	defer log.Close()
 	fmt.Fprintf(r.out, "distro: making Debian %s in %s (log: %s)\n", r.release, dir, log.Name())
-	cmd := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--include="+packages, r.release, dir, archive)
+	cmd := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--include="+packages, r.release, dir, archive, script(r.release))
 	cmd.Stdout, cmd.Stderr = log, log
 	began := time.Now()
 	if err := r.wait(ctx, cmd, log.Name()); err != nil {
@@ -117,6 +117,15 @@ func (r *root) bootstrap(ctx context.Context, dir string) error {
 	}
 	fmt.Fprintf(r.out, "distro: Debian %s is made (%.0f s)\n", r.release, time.Since(began).Seconds())
 	return nil
+}
+
+// script names debootstrap's script for a release: sid's for one that is newer than
+// the installed debootstrap, in which each later one's is a link to that.
+func script(release string) string {
+	if _, err := os.Stat(filepath.Join("/usr/share/debootstrap/scripts", release)); err != nil {
+		return "sid"
+	}
+	return release
 }
 
 // wait runs cmd and prints the log's last line at intervals.
