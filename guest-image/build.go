@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/katabox/katabox/guest-image/internal/deb"
 	"github.com/katabox/katabox/guest-image/internal/kernel"
@@ -37,63 +38,85 @@ func build(ctx context.Context, opts options, r *report) error {
 		return nil
 	}
 	r.line("agent %s: %s, static", opts.agent, mib(len(agent)))
-	pkg, err := fetch(ctx, opts, r)
+	files, err := fetch(ctx, opts, r)
 	if err != nil {
 		return err
 	}
-	now.Content.Deb = pkg.sum
+	now.Content.Deb = files.sum
 	if usable && old.Content == now.Content {
 		old.Request = now.Request
 		r.upToDate(opts.out)
 		return old.write(opts.out)
 	}
-	kernelELF, initrd, err := assemble(ctx, opts, agent, tools, pkg.path, r)
+	kernelELF, initrd, err := assemble(ctx, opts, agent, tools, files.paths, r)
 	if err != nil {
 		return err
 	}
 	return now.save(opts.out, map[string][]byte{kernelName: kernelELF, initrdName: initrd}, r)
 }
 
-// packageFile is a .deb on this host.
-type packageFile struct {
-	path string
-	// sum is its SHA-256.
+// packageFiles are the kernel's .debs on this host.
+type packageFiles struct {
+	paths []string
+	// sum is their SHA-256, with a space between several.
 	sum string
 }
 
-// fetch downloads the kernel package.
-func fetch(ctx context.Context, opts options, r *report) (packageFile, error) {
-	if opts.deb != "" {
-		sum, err := deb.HashFile(opts.deb)
-		if err != nil {
-			return packageFile{}, fmt.Errorf("read package: %w", err)
-		}
-		r.line("package %s: SHA-256 %s", opts.deb, sum)
-		return packageFile{opts.deb, sum}, nil
+// add adds a file.
+func (p *packageFiles) add(path, sum string) {
+	p.paths = append(p.paths, path)
+	p.sum = strings.TrimPrefix(p.sum+" "+sum, " ")
+}
+
+// fetch finds the kernel's packages, and downloads them if none were named.
+func fetch(ctx context.Context, opts options, r *report) (packageFiles, error) {
+	if len(opts.debs) > 0 {
+		return named(opts.debs, r)
 	}
+	return download(ctx, opts, r)
+}
+
+func named(debs []string, r *report) (files packageFiles, err error) {
+	for _, path := range debs {
+		sum, err := deb.HashFile(path)
+		if err != nil {
+			return files, fmt.Errorf("read package: %w", err)
+		}
+		files.add(path, sum)
+	}
+	r.line("package %s: SHA-256 %s", strings.Join(debs, ", "), files.sum)
+	return files, nil
+}
+
+func download(ctx context.Context, opts options, r *report) (files packageFiles, err error) {
 	if err := os.MkdirAll(opts.cache, 0o755); err != nil {
-		return packageFile{}, err
+		return files, err
 	}
 	var apt deb.Apt
-	pkg, err := apt.Resolve(ctx, opts.kernelPackage)
+	packages, err := apt.Resolve(ctx, opts.kernelPackage)
 	if err != nil {
-		return packageFile{}, err
+		return files, err
 	}
-	file, cached, err := apt.Fetch(ctx, pkg, opts.cache)
-	if err != nil {
-		return packageFile{}, err
+	var names []string
+	size, how := 0, "from the cache"
+	for _, pkg := range packages {
+		path, cached, err := apt.Fetch(ctx, pkg, opts.cache)
+		if err != nil {
+			return files, err
+		}
+		if !cached {
+			how = "downloaded"
+		}
+		files.add(path, pkg.SHA256)
+		names, size = append(names, pkg.Name+" "+pkg.Version), size+int(pkg.Size)
 	}
-	how := "downloaded"
-	if cached {
-		how = "from the cache"
-	}
-	r.line("package %s %s: %s %s, SHA-256 verified", pkg.Name, pkg.Version, mib(int(pkg.Size)), how)
-	return packageFile{file, pkg.SHA256}, nil
+	r.line("package %s: %s %s, SHA-256 verified", strings.Join(names, ", "), mib(size), how)
+	return files, nil
 }
 
 // assemble makes the contents of both outputs.
-func assemble(ctx context.Context, opts options, agent []byte, tools tools, file string, r *report) (kernelELF, initrd []byte, err error) {
-	pkg, err := readPackage(ctx, file)
+func assemble(ctx context.Context, opts options, agent []byte, tools tools, files []string, r *report) (kernelELF, initrd []byte, err error) {
+	pkg, err := readPackages(ctx, files)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -70,7 +70,7 @@ func testOptions(t *testing.T) options {
 	dir := t.TempDir()
 	opts := options{
 		agent: filepath.Join(dir, "kata-agent"), out: filepath.Join(dir, "out"),
-		cache: filepath.Join(dir, "cache"), deb: testPackage(t), compress: compressNone,
+		cache: filepath.Join(dir, "cache"), debs: []string{testPackage(t)}, compress: compressNone,
 	}
 	put(t, opts.agent, elftest.Static("agent 1"))
 	return opts
@@ -162,8 +162,8 @@ func TestBuildErrors(t *testing.T) {
 			data[18] = byte(elf.EM_AARCH64)
 			put(t, o.agent, data)
 		}, "EM_AARCH64"},
-		{"no package", func(t *testing.T, o *options) { o.deb += ".gone" }, "read package"},
-		{"broken package", func(t *testing.T, o *options) { put(t, o.deb, []byte("!<arch>")) }, "dpkg-deb"},
+		{"no package", func(t *testing.T, o *options) { o.debs = []string{o.debs[0] + ".gone"} }, "read package"},
+		{"broken package", func(t *testing.T, o *options) { put(t, o.debs[0], []byte("!<arch>")) }, "dpkg-deb"},
 		{"meta package", change(func(files map[string][]byte) { clear(files) }), "no kernel with modules"},
 		{"two kernels", change(func(files map[string][]byte) { files["boot/vmlinuz-2"] = nil }), "second kernel"},
 		{"a module is missing", change(func(files map[string][]byte) {
@@ -175,7 +175,7 @@ func TestBuildErrors(t *testing.T) {
 		{"no PVH", func(t *testing.T, o *options) {
 			files := testPackageFiles(t)
 			files["boot/vmlinuz-"+testRelease] = testBzImage(t, elftest.Note("Xen", 6, nil))
-			o.deb = debtest.Build(t, files)
+			o.debs = []string{debtest.Build(t, files)}
 		}, "no Xen PVH note"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -192,12 +192,51 @@ func TestBuildErrors(t *testing.T) {
 	}
 }
 
+// Debian 14 has a kernel's files in three packages.
+func TestKernelInSeveralPackages(t *testing.T) {
+	opts := testOptions(t)
+	whole := opts
+	whole.out = filepath.Join(t.TempDir(), "whole")
+	mustBuild(t, whole)
+	parts := map[string]map[string][]byte{"base": {}, "binary": {}, "modules": {}}
+	for name, data := range testPackageFiles(t) {
+		switch {
+		case strings.HasPrefix(name, "boot/"):
+			parts["binary"]["usr/lib/modules/"+testRelease+"/vmlinuz"] = data
+		case strings.HasSuffix(name, ".ko"):
+			parts["modules"]["usr/"+name] = data
+		default:
+			parts["base"]["usr/"+name] = data
+		}
+	}
+	opts.debs = nil
+	for _, name := range []string{"base", "binary", "modules"} {
+		opts.debs = append(opts.debs, debtest.Build(t, parts[name]))
+	}
+	if !mustBuild(t, opts) || mustBuild(t, opts) {
+		t.Error("the image was not built once")
+	}
+	for _, name := range []string{kernelName, initrdName} {
+		if !bytes.Equal(get(t, whole.out, name), get(t, opts.out, name)) {
+			t.Errorf("%s is another one than from a single package", name)
+		}
+	}
+	touch(t, opts.debs[2])
+	if mustBuild(t, opts) {
+		t.Error("built again from a file that was touched")
+	}
+	opts.debs = opts.debs[:2]
+	if _, err := runBuild(t, opts); err == nil || !strings.Contains(err.Error(), "linux-modules") {
+		t.Errorf("without the modules: %v", err)
+	}
+}
+
 // change returns a setup for a build from a package with edited files.
 func change(edit func(map[string][]byte)) func(*testing.T, *options) {
 	return func(t *testing.T, o *options) {
 		files := testPackageFiles(t)
 		edit(files)
-		o.deb = debtest.Build(t, files)
+		o.debs = []string{debtest.Build(t, files)}
 	}
 }
 
@@ -209,7 +248,7 @@ func TestOptionalModulesMayBeAbsent(t *testing.T) {
 	delete(files, dir+"kernel/nft_objref.ko")
 	delete(files, dir+"kernel/xt_u32.ko")
 	files[dir+"modules.builtin"] = []byte("kernel/net/netfilter/xt_u32.ko\n")
-	opts.deb = debtest.Build(t, files)
+	opts.debs = []string{debtest.Build(t, files)}
 	out, err := runBuild(t, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +266,7 @@ func TestBootModulesMustExist(t *testing.T) {
 	opts := testOptions(t)
 	files := testPackageFiles(t)
 	delete(files, "lib/modules/"+testRelease+"/kernel/virtiofs.ko")
-	opts.deb = debtest.Build(t, files)
+	opts.debs = []string{debtest.Build(t, files)}
 	if out, err := runBuild(t, opts); err == nil || !strings.Contains(err.Error(), "no module virtiofs") {
 		t.Errorf("error %v\n%s", err, out)
 	}

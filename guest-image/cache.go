@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/katabox/katabox/guest-image/internal/deb"
 )
@@ -30,9 +31,9 @@ type stamp struct {
 
 // request determines which kernel package is used.
 type request struct {
-	// Source is a package's name or the path of a package file.
+	// Source is a package's name or the paths of package files.
 	Source string `json:"source"`
-	// State is the modification time and size of the file in which Source is
+	// State is the modification time and size of the files in which Source is
 	// looked up.
 	State string `json:"state"`
 }
@@ -41,7 +42,7 @@ type request struct {
 type content struct {
 	Builder     string `json:"builder"` // this program, including its list of modules
 	Agent       string `json:"agent"`
-	Deb         string `json:"deb"`
+	Deb         string `json:"deb"`             // a space between those of several packages
 	Tools       string `json:"tools,omitempty"` // busybox
 	IPTables    string `json:"iptables,omitempty"`
 	Compression string `json:"compression"`
@@ -53,7 +54,7 @@ type output struct {
 	ModTime int64 `json:"mtime_ns"`
 }
 
-// with returns c with the digest of another package.
+// with returns c with the digests of other packages.
 func (c content) with(sum string) content {
 	c.Deb = sum
 	return c
@@ -61,19 +62,21 @@ func (c content) with(sum string) content {
 
 // currentRequest returns the request for the flags on this host.
 func currentRequest(opts options) request {
-	source, place := opts.kernelPackage, aptLists
-	if opts.deb != "" {
-		source, place = opts.deb, opts.deb
+	source, places := opts.kernelPackage, []string{aptLists}
+	if len(opts.debs) > 0 {
+		source, places = strings.Join(opts.debs, " "), opts.debs
 	}
-	req := request{Source: source}
-	// An error is reported by the step that needs the file.
-	if info, err := os.Stat(place); err == nil {
-		req.State = fmt.Sprintf("%d %d", info.ModTime().UnixNano(), info.Size())
+	var states []string
+	for _, place := range places {
+		// An error is reported by the step that needs the file.
+		if info, err := os.Stat(place); err == nil {
+			states = append(states, fmt.Sprintf("%d %d", info.ModTime().UnixNano(), info.Size()))
+		}
 	}
-	return req
+	return request{Source: source, State: strings.Join(states, ", ")}
 }
 
-// currentContent hashes all inputs except the package.
+// currentContent hashes all inputs except the packages.
 func currentContent(agent []byte, tools tools, compression string) (content, error) {
 	self, err := os.Executable()
 	if err != nil {

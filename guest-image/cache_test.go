@@ -21,11 +21,11 @@ func TestUpToDate(t *testing.T) {
 		{"another cache", func(t *testing.T, o *options) { o.cache = t.TempDir() }, false},
 		{"the agent was built again, the same", func(t *testing.T, o *options) { put(t, o.agent, get(t, o.agent)) }, false},
 		{"the package was copied", func(t *testing.T, o *options) {
-			data := get(t, o.deb)
-			o.deb += ".copy"
-			put(t, o.deb, data)
+			data := get(t, o.debs[0])
+			o.debs = []string{o.debs[0] + ".copy"}
+			put(t, o.debs[0], data)
 		}, false},
-		{"the package was touched", func(t *testing.T, o *options) { touch(t, o.deb) }, false},
+		{"the package was touched", func(t *testing.T, o *options) { touch(t, o.debs[0]) }, false},
 		{"another agent", func(t *testing.T, o *options) { put(t, o.agent, elftest.Static("agent 2")) }, true},
 		{"another package", change(func(files map[string][]byte) { files["usr/share/doc/new"] = nil }), true},
 		{"another compression", func(_ *testing.T, o *options) { o.compress = compressLZ4 }, true},
@@ -52,7 +52,7 @@ func TestUpToDate(t *testing.T) {
 			if built := mustBuild(t, opts); built != tc.built {
 				t.Errorf("built: %v, want %v", built, tc.built)
 			}
-			if mustBuild(t, options{agent: opts.agent, out: opts.out, cache: opts.cache, deb: opts.deb, compress: opts.compress}) {
+			if mustBuild(t, options{agent: opts.agent, out: opts.out, cache: opts.cache, debs: opts.debs, compress: opts.compress}) {
 				t.Error("not up to date after it was built")
 			}
 		})
@@ -74,7 +74,7 @@ func TestUpToDateAsksNobody(t *testing.T) {
 func TestMovedRequestIsRemembered(t *testing.T) {
 	opts := testOptions(t)
 	mustBuild(t, opts)
-	touch(t, opts.deb)
+	touch(t, opts.debs[0])
 	mustBuild(t, opts)
 	if got, want := readStamp(opts.out).Request, currentRequest(opts); got != want {
 		t.Errorf("the stamp has %v, want %v", got, want)
@@ -85,15 +85,15 @@ func TestFailedBuildLeavesTheOldImage(t *testing.T) {
 	opts := testOptions(t)
 	mustBuild(t, opts)
 	before := get(t, opts.out, initrdName)
-	good := opts.deb
-	opts.deb = debtest.Build(t, map[string][]byte{"boot/vmlinuz-1": []byte("no kernel")})
+	good := opts.debs
+	opts.debs = []string{debtest.Build(t, map[string][]byte{"boot/vmlinuz-1": []byte("no kernel")})}
 	if _, err := runBuild(t, opts); err == nil {
 		t.Fatal("no error for a package without modules")
 	}
 	if !bytes.Equal(before, get(t, opts.out, initrdName)) {
 		t.Error("the image has changed")
 	}
-	opts.deb = good
+	opts.debs = good
 	if mustBuild(t, opts) {
 		t.Error("the old image is not up to date any more")
 	}

@@ -33,15 +33,17 @@ func debianOptions(t *testing.T) options {
 		cache: debianCache, kernelPackage: "linux-image-cloud-amd64", compress: compressLZ4,
 	}
 	var apt deb.Apt
-	pkg, err := apt.Resolve(t.Context(), opts.kernelPackage)
+	packages, err := apt.Resolve(t.Context(), opts.kernelPackage)
 	if err != nil {
 		t.Skipf("Debian's kernel package is unknown here: %v", err)
 	}
 	if err := os.MkdirAll(opts.cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := apt.Fetch(t.Context(), pkg, opts.cache); err != nil {
-		t.Skipf("Debian's kernel package is out of reach: %v", err)
+	for _, pkg := range packages {
+		if _, _, err := apt.Fetch(t.Context(), pkg, opts.cache); err != nil {
+			t.Skipf("Debian's kernel package is out of reach: %v", err)
+		}
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags=-s -w -buildid=", "-o", opts.agent, "./internal/bootinit")

@@ -4,9 +4,9 @@
 //	make agent                      # bin/kata-agent, the guest's init
 //	go run ./guest-image            # build/guest/vmlinux, build/guest/initrd.img
 //
-// The kernel is Debian's cloud kernel: apt provides the package's name and
-// SHA-256, apt-get downloads it to the cache, and nothing is installed. The same
-// agent and the same package give the same bytes; if the outputs are up to date,
+// The kernel is Debian's cloud kernel: apt provides the names and SHA-256 of its
+// packages, apt-get downloads them to the cache, and nothing is installed. The same
+// agent and the same packages give the same bytes; if the outputs are up to date,
 // nothing is done.
 //
 // Flags:
@@ -20,7 +20,9 @@
 //	-cache DIR            where downloaded packages stay (build/cache)
 //	-kernel-package NAME  a kernel image package, or a meta package that
 //	                      depends on one (linux-image-cloud-amd64)
-//	-deb PATH             use this package file: no apt, no network
+//	-deb PATH             use this package file: no apt, no network; repeated for
+//	                      a kernel in several (linux-base-*, linux-binary-*,
+//	                      linux-modules-* of Debian 14)
 //	-compress FORMAT      of the initrd: lz4 or none (lz4)
 //	-force                build even if the outputs are up to date
 //

@@ -16,37 +16,50 @@ import (
 // maxFile bounds a file of the package, in bytes.
 const maxFile = 256 << 20
 
-// kernelPackage has the parts of a kernel package that a build needs.
+// kernelPackage has the parts of a kernel's packages that a build needs.
 type kernelPackage struct {
 	// release is the kernel's uname -r.
 	release string
-	// bzImage is the kernel in the package.
 	bzImage []byte
 	modules []*modules.Module
-	// builtin is the package's modules.builtin.
+	// builtin is modules.builtin.
 	builtin []byte
 }
 
-// readPackage reads the kernel and all its modules into memory.
-func readPackage(ctx context.Context, file string) (*kernelPackage, error) {
+// readPackages reads the kernel and all its modules into memory.
+func readPackages(ctx context.Context, files []string) (*kernelPackage, error) {
 	pkg := &kernelPackage{}
-	err := deb.Walk(ctx, file, func(name string, size int64, content io.Reader) error {
-		return pkg.visit(ctx, strings.TrimPrefix(name, "usr/"), size, content)
-	})
-	if err != nil {
-		return nil, err
+	for _, file := range files {
+		err := deb.Walk(ctx, file, func(name string, size int64, content io.Reader) error {
+			return pkg.visit(ctx, strings.TrimPrefix(name, "usr/"), size, content)
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	if pkg.bzImage == nil || len(pkg.modules) == 0 || pkg.builtin == nil {
-		return nil, fmt.Errorf("read package %s: it holds no kernel with modules; give the image package, not its meta package", file)
+		return nil, fmt.Errorf("read package %s: no kernel with modules: give the image package, not its meta package; "+
+			"if it has no files, its linux-base, linux-binary and linux-modules", strings.Join(files, ", "))
 	}
 	return pkg, nil
 }
 
+// releaseOf returns the release of the kernel that a package's file is, or "".
+func releaseOf(name string) string {
+	if release, ok := strings.CutPrefix(name, "boot/vmlinuz-"); ok {
+		return release
+	}
+	if dir, ok := strings.CutSuffix(name, "/vmlinuz"); ok && path.Dir(dir) == "lib/modules" {
+		return path.Base(dir)
+	}
+	return ""
+}
+
 func (p *kernelPackage) visit(ctx context.Context, name string, size int64, content io.Reader) error {
-	kernel := strings.HasPrefix(name, "boot/vmlinuz-")
+	release := releaseOf(name)
 	builtin := strings.HasPrefix(name, "lib/modules/") && path.Base(name) == "modules.builtin"
 	module := strings.HasPrefix(name, "lib/modules/") && strings.Contains(path.Base(name), ".ko")
-	if !kernel && !builtin && !module {
+	if release == "" && !builtin && !module {
 		return nil
 	}
 	if size > maxFile {
@@ -62,9 +75,9 @@ func (p *kernelPackage) visit(ctx context.Context, name string, size int64, cont
 	case builtin:
 		p.builtin = data
 	case p.bzImage != nil:
-		return errors.New("a second kernel in one package")
+		return errors.New("a second kernel")
 	default:
-		p.bzImage, p.release = data, strings.TrimPrefix(name, "boot/vmlinuz-")
+		p.bzImage, p.release = data, release
 	}
 	return nil
 }

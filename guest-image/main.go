@@ -21,7 +21,7 @@ type options struct {
 	out           string
 	cache         string
 	kernelPackage string
-	deb           string
+	debs          []string
 	compress      string
 	force         bool
 }
@@ -38,7 +38,10 @@ func run() int {
 	flag.StringVar(&opts.out, "out", "build/guest", "output `directory`")
 	flag.StringVar(&opts.cache, "cache", "build/cache", "`directory` for downloaded packages")
 	flag.StringVar(&opts.kernelPackage, "kernel-package", "linux-image-cloud-amd64", "Debian kernel package `name`")
-	flag.StringVar(&opts.deb, "deb", "", "use this package `file`, without apt")
+	flag.Func("deb", "use this package `file`, without apt; may be repeated", func(file string) error {
+		opts.debs = append(opts.debs, file)
+		return nil
+	})
 	flag.StringVar(&opts.compress, "compress", compressLZ4, "`format` of the initrd: lz4 or none")
 	flag.BoolVar(&opts.force, "force", false, "build even if the outputs are up to date")
 	flag.Parse()

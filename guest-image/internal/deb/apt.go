@@ -39,39 +39,68 @@ var ErrUnknownPackage = errors.New("apt knows no such package; its lists may be 
 // "linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)".
 var imageDependency = regexp.MustCompile(`^(linux-image-[0-9][^ :]*)(?::\S+)?(?: \(= ([^)]+)\))?`)
 
+// partDependency matches the parts of an image package without files, as Debian 14's
+// are: "linux-modules-7.2.12+deb14-cloud-amd64 (= 7.2.12-1)".
+var partDependency = regexp.MustCompile(`^(linux-(?:base|binary|modules)-[0-9][^ :]*)(?::\S+)?(?: \(= ([^)]+)\))?`)
+
 // maxMeta bounds how many meta packages Resolve follows.
 const maxMeta = 3
 
-// Resolve returns the kernel image package for name: name itself, or the
-// dependency of a meta package such as linux-image-cloud-amd64.
-func (a Apt) Resolve(ctx context.Context, name string) (Package, error) {
+// Resolve returns the packages that a kernel and its modules are in: the image package
+// for name, which is name itself or the dependency of a meta package such as
+// linux-image-cloud-amd64, or the parts of that image package.
+func (a Apt) Resolve(ctx context.Context, name string) ([]Package, error) {
 	query := name
 	for range maxMeta {
 		record, err := a.show(ctx, query)
 		if err != nil {
-			return Package{}, err
+			return nil, err
 		}
-		next := dependsOnImage(record["Depends"])
-		if next == "" {
-			return packageOf(record)
+		next := dependencies(record["Depends"], imageDependency)
+		if len(next) == 0 {
+			return a.packagesOf(ctx, record)
 		}
-		query = next
+		query = next[0]
 	}
-	return Package{}, fmt.Errorf("resolve package %s: more than %d meta packages", name, maxMeta)
+	return nil, fmt.Errorf("resolve package %s: more than %d meta packages", name, maxMeta)
 }
 
-func dependsOnImage(depends string) string {
+// packagesOf returns the parts of an image package, or itself if it has none.
+func (a Apt) packagesOf(ctx context.Context, image map[string]string) ([]Package, error) {
+	parts := dependencies(image["Depends"], partDependency)
+	if len(parts) == 0 {
+		p, err := packageOf(image)
+		return []Package{p}, err
+	}
+	var packages []Package
+	for _, query := range parts {
+		record, err := a.show(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		p, err := packageOf(record)
+		if err != nil {
+			return nil, err
+		}
+		packages = append(packages, p)
+	}
+	return packages, nil
+}
+
+// dependencies returns apt's queries for the dependencies that match of, whose groups
+// are the name and the version.
+func dependencies(depends string, of *regexp.Regexp) (queries []string) {
 	for dep := range strings.SplitSeq(depends, ",") {
-		m := imageDependency.FindStringSubmatch(strings.TrimSpace(dep))
+		m := of.FindStringSubmatch(strings.TrimSpace(dep))
 		switch {
 		case m == nil:
 		case m[2] != "":
-			return m[1] + "=" + m[2]
+			queries = append(queries, m[1]+"="+m[2])
 		default:
-			return m[1]
+			queries = append(queries, m[1])
 		}
 	}
-	return ""
+	return queries
 }
 
 // show returns the first record of `apt-cache show`, that of the candidate

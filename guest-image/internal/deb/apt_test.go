@@ -29,14 +29,28 @@ var records = map[string]string{
 	"linux-image-6.1.0-56-cloud-amd64=6.1.192-2": "Package: linux-image-6.1.0-56-cloud-amd64\nVersion: 6.1.192-2\n" +
 		"Depends: kmod, linux-base (>= 4.3~), initramfs-tools | linux-initramfs-tool\nSize: 20\nSHA256: " + digest(debContent) + "\n" +
 		"Description: Linux\n more\n SHA256: not a field\n\nPackage: another\n",
-	"linux-image-amd64":              "Package: linux-image-amd64\nDepends: linux-base, linux-image-6.12.1-amd64\n",
-	"linux-image-6.12.1-amd64":       "Package: linux-image-6.12.1-amd64\nVersion: 1:2\nSize: 20\nSHA256: " + digest(debContent) + "\n",
-	"no-digest":                      "Package: no-digest\nSize: 20\n",
-	"no-size":                        "Package: no-size\nSHA256: " + digest("") + "\n",
-	"empty":                          "",
-	"circle":                         "Package: circle\nDepends: linux-image-1\n",
-	"linux-image-1":                  "Package: linux-image-1\nDepends: linux-image-1\n",
-	"linux-image-6.1.0-56-cloud-bad": "Package: x\n",
+	"linux-image-amd64":        "Package: linux-image-amd64\nDepends: linux-base, linux-image-6.12.1-amd64\n",
+	"linux-image-6.12.1-amd64": "Package: linux-image-6.12.1-amd64\nVersion: 1:2\nSize: 20\nSHA256: " + digest(debContent) + "\n",
+	// Debian 14's: the image package has no files.
+	"linux-image-cloud-amd64=14": "Package: linux-image-cloud-amd64\nDepends: linux-base-cloud-amd64 (= 7.2.12-1), linux-image-7.2.12+deb14-cloud-amd64 (= 7.2.12-1)\n",
+	"linux-image-7.2.12+deb14-cloud-amd64=7.2.12-1": "Package: linux-image-7.2.12+deb14-cloud-amd64\nVersion: 7.2.12-1\n" +
+		"Depends: dracut | initramfs-tools (>= 0.120+deb8u2) | linux-initramfs-tool, linux-base-7.2.12+deb14-cloud-amd64 (= 7.2.12-1), " +
+		"linux-binary-7.2.12+deb14-cloud-amd64 (= 7.2.12-1), linux-modules-7.2.12+deb14-cloud-amd64 (= 7.2.12-1)\nSize: 1916\nSHA256: " + digest("") + "\n",
+	"linux-base-7.2.12+deb14-cloud-amd64=7.2.12-1":    part("base"),
+	"linux-binary-7.2.12+deb14-cloud-amd64=7.2.12-1":  part("binary"),
+	"linux-modules-7.2.12+deb14-cloud-amd64=7.2.12-1": part("modules"),
+	"linux-image-8-part-missing":                      "Package: linux-image-8-part-missing\nDepends: linux-modules-8 (= 8)\n",
+	"no-digest":                                       "Package: no-digest\nSize: 20\n",
+	"no-size":                                         "Package: no-size\nSHA256: " + digest("") + "\n",
+	"empty":                                           "",
+	"circle":                                          "Package: circle\nDepends: linux-image-1\n",
+	"linux-image-1":                                   "Package: linux-image-1\nDepends: linux-image-1\n",
+	"linux-image-6.1.0-56-cloud-bad":                  "Package: x\n",
+}
+
+// part is the record of a part of Debian 14's image package.
+func part(name string) string {
+	return "Package: linux-" + name + "-7.2.12+deb14-cloud-amd64\nVersion: 7.2.12-1\nSize: 20\nSHA256: " + digest(debContent) + "\n"
 }
 
 // fakeApt answers from records and downloads content.
@@ -57,11 +71,16 @@ func fakeApt(content string) Apt {
 func TestResolve(t *testing.T) {
 	for _, tc := range []struct {
 		query string
-		want  Package
+		want  []Package
 	}{
-		{"linux-image-cloud-amd64", Package{"linux-image-6.1.0-56-cloud-amd64", "6.1.192-2", digest(debContent), 20}},
-		{"linux-image-amd64", Package{"linux-image-6.12.1-amd64", "1:2", digest(debContent), 20}},
-		{"linux-image-6.12.1-amd64", Package{"linux-image-6.12.1-amd64", "1:2", digest(debContent), 20}},
+		{"linux-image-cloud-amd64", []Package{{"linux-image-6.1.0-56-cloud-amd64", "6.1.192-2", digest(debContent), 20}}},
+		{"linux-image-amd64", []Package{{"linux-image-6.12.1-amd64", "1:2", digest(debContent), 20}}},
+		{"linux-image-6.12.1-amd64", []Package{{"linux-image-6.12.1-amd64", "1:2", digest(debContent), 20}}},
+		{"linux-image-cloud-amd64=14", []Package{
+			{"linux-base-7.2.12+deb14-cloud-amd64", "7.2.12-1", digest(debContent), 20},
+			{"linux-binary-7.2.12+deb14-cloud-amd64", "7.2.12-1", digest(debContent), 20},
+			{"linux-modules-7.2.12+deb14-cloud-amd64", "7.2.12-1", digest(debContent), 20},
+		}},
 	} {
 		t.Run(tc.query, func(t *testing.T) {
 			got, err := fakeApt("").Resolve(t.Context(), tc.query)
@@ -82,6 +101,8 @@ func TestResolveErrors(t *testing.T) {
 		"no-digest": "no SHA-256",
 		"no-size":   "read size",
 		"circle":    "more than",
+
+		"linux-image-8-part-missing": "linux-modules-8=8",
 	} {
 		if _, err := fakeApt("").Resolve(t.Context(), query); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", query, err, want)
@@ -146,7 +167,7 @@ func TestFetchErrors(t *testing.T) {
 	}
 }
 
-func TestDependsOnImage(t *testing.T) {
+func TestDependencies(t *testing.T) {
 	for depends, want := range map[string]string{
 		"":                               "",
 		"kmod, linux-base (>= 4.3~)":     "",
@@ -157,7 +178,7 @@ func TestDependsOnImage(t *testing.T) {
 		"linux-image-6.1.0-1:any (= 6)":  "linux-image-6.1.0-1=6",
 		"a | b, linux-image-6.1, linux-": "linux-image-6.1",
 	} {
-		if got := dependsOnImage(depends); got != want {
+		if got := strings.Join(dependencies(depends, imageDependency), " "); got != want {
 			t.Errorf("%q: %q, want %q", depends, got, want)
 		}
 	}
