@@ -12,17 +12,21 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// existing returns a file that matches pattern, or skips the test.
-func existing(t *testing.T, pattern string) string {
+// existing returns a file that matches a pattern, by the first of them if there are
+// several, or skips the test.
+func existing(t *testing.T, patterns ...string) string {
 	t.Helper()
-	files, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) > 0 {
+			return files[0]
+		}
 	}
-	if len(files) == 0 {
-		t.Skipf("this test needs %s", pattern)
-	}
-	return files[0]
+	t.Skipf("this test needs %s", strings.Join(patterns, " or "))
+	return ""
 }
 
 func TestFirmwareOfTheSpec(t *testing.T) {
@@ -68,7 +72,7 @@ func TestBoardBootsWithFirmware(t *testing.T) {
 // devices can be hot-plugged behind its bridge.
 func TestUEFI(t *testing.T) {
 	ovmf := existing(t, "/usr/share/ovmf/OVMF.fd")
-	pkg := existing(t, "../../build/cache/linux-image-*.deb")
+	pkg := existing(t, "../../build/cache/linux-binary-*.deb", "../../build/cache/linux-image-*.deb")
 	spec := guestSpec(t)
 	dir := t.TempDir()
 	if out, err := exec.Command("dpkg-deb", "-x", pkg, dir).CombinedOutput(); err != nil {
@@ -78,7 +82,7 @@ func TestUEFI(t *testing.T) {
 	if _, err := New(Options{}).Launch(testContext(t), spec); err == nil || !strings.Contains(err.Error(), "want a bzImage") {
 		t.Errorf("an ELF kernel: %v", err)
 	}
-	spec.Kernel = existing(t, filepath.Join(dir, "boot/vmlinuz-*"))
+	spec.Kernel = existing(t, filepath.Join(dir, "boot/vmlinuz-*"), filepath.Join(dir, "usr/lib/modules/*/vmlinuz"))
 	vm := launch(t, spec)
 	guest := vsockTo(t, vm)
 	up(t, vm)

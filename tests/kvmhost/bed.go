@@ -103,11 +103,11 @@ func (b *bed) prepare(ctx context.Context, suites []suite) error {
 			return err
 		}
 	}
-	deb, err := kernelPackage(b.layout)
+	debs, err := kernelPackages(b.layout)
 	if err != nil {
 		return err
 	}
-	if b.kernel, err = unpackKernel(ctx, deb, b.dir()); err != nil {
+	if b.kernel, err = unpackKernel(ctx, debs, b.dir()); err != nil {
 		return err
 	}
 	if err := b.goBuild(ctx, "0", "build", "-trimpath", "-ldflags=-s -w", "-o", b.init(), "./tests/kvmhost/init"); err != nil {

@@ -23,40 +23,76 @@ var wantedDevices = []string{"/dev/kvm", "/dev/vhost-vsock", "/dev/vhost-net", "
 type kernel struct {
 	// image is the bzImage.
 	image string
-	// base is the directory that the package is unpacked in.
+	// base is the directory that the packages are unpacked in.
 	base string
 	// release is its uname -r.
 	release string
 }
 
-// unpackKernel unpacks a package below dir, once, and indexes its modules.
-func unpackKernel(ctx context.Context, deb, dir string) (*kernel, error) {
-	base := filepath.Join(dir, strings.TrimSuffix(filepath.Base(deb), ".deb"))
+// unpackKernel unpacks a kernel's packages below dir, once, and indexes its modules.
+func unpackKernel(ctx context.Context, debs []string, dir string) (*kernel, error) {
+	base := filepath.Join(dir, strings.TrimSuffix(filepath.Base(debs[0]), ".deb"))
 	done := filepath.Join(base, "complete")
 	if _, err := os.Stat(done); err != nil {
 		if err := os.RemoveAll(base); err != nil {
 			return nil, fmt.Errorf("unpack kernel: %w", err)
 		}
-		if err := os.MkdirAll(base, 0o755); err != nil {
-			return nil, fmt.Errorf("unpack kernel: %w", err)
-		}
-		if _, err := output(ctx, "dpkg-deb", "-x", deb, base); err != nil {
+		if err := unpackInto(ctx, debs, base); err != nil {
 			return nil, fmt.Errorf("unpack kernel: %w", err)
 		}
 	}
-	images, err := filepath.Glob(filepath.Join(base, "boot", "vmlinuz-*"))
-	if err != nil || len(images) != 1 {
-		return nil, fmt.Errorf("unpack kernel: %s has %d kernels, want one: %w", deb, len(images), err)
+	k, err := kernelIn(base)
+	if err != nil {
+		return nil, fmt.Errorf("unpack kernel: %s: %w", strings.Join(debs, ", "), err)
 	}
-	release := strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")
-	k := &kernel{image: images[0], base: base, release: release}
 	if _, err := os.Stat(done); err == nil {
 		return k, nil
 	}
-	if _, err := output(ctx, "depmod", "-b", base, release); err != nil {
+	if _, err := output(ctx, "depmod", "-b", base, k.release); err != nil {
 		return nil, fmt.Errorf("index modules: %w", err)
 	}
 	return k, os.WriteFile(done, nil, 0o644)
+}
+
+// unpackInto unpacks packages into a new directory.
+func unpackInto(ctx context.Context, debs []string, base string) error {
+	for _, dir := range []string{filepath.Join(base, "boot"), filepath.Join(base, "usr", "lib")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	// depmod and modprobe look in lib.
+	if err := os.Symlink("usr/lib", filepath.Join(base, "lib")); err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		if _, err := output(ctx, "sh", "-c", `dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C "$2"`, "sh", deb, base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kernelIn finds the one kernel in a directory that its packages are unpacked in.
+func kernelIn(base string) (*kernel, error) {
+	var found []*kernel
+	for _, pattern := range []string{"boot/vmlinuz-*", "lib/modules/*/vmlinuz"} {
+		images, err := filepath.Glob(filepath.Join(base, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, image := range images {
+			release, inBoot := strings.CutPrefix(filepath.Base(image), "vmlinuz-")
+			if !inBoot {
+				release = filepath.Base(filepath.Dir(image))
+			}
+			found = append(found, &kernel{image: image, base: base, release: release})
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("%d kernels, want one", len(found))
+	}
+	return found[0], nil
 }
 
 // moduleTree returns the directory with all its modules: /lib/modules.

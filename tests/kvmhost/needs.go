@@ -27,7 +27,7 @@ func missing(l harness.Layout, memoryMiB int) error {
 	if want := memoryMiB + ownMiB; available < want {
 		return fmt.Errorf("%w: %d MiB of memory are available, want %d", errCannot, available, want)
 	}
-	_, err = kernelPackage(l)
+	_, err = kernelPackages(l)
 	return err
 }
 
@@ -50,26 +50,32 @@ func availableMiB(path string) (int, error) {
 	return 0, fmt.Errorf("read available memory: %s has no MemAvailable", path)
 }
 
-// kernelPackage returns Debian's kernel as "make guest-image" fetched it; the
-// newest if there are several.
-func kernelPackage(l harness.Layout) (string, error) {
-	found, err := filepath.Glob(filepath.Join(l.Build(), "cache", "linux-image-*.deb"))
-	if err != nil {
-		return "", err
-	}
+// kernelPackages returns the files of Debian's kernel as "make guest-image" fetched
+// them; those of the newest if there are several. Debian 14 has each kernel in three.
+func kernelPackages(l harness.Layout) ([]string, error) {
+	cache := filepath.Join(l.Build(), "cache")
 	newest, at := "", int64(0)
-	for _, path := range found {
-		info, err := os.Stat(path)
+	for _, pattern := range []string{"linux-image-*.deb", "linux-binary-*.deb"} {
+		found, err := filepath.Glob(filepath.Join(cache, pattern))
 		if err != nil {
-			return "", fmt.Errorf("find kernel package: %w", err)
+			return nil, err
 		}
-		if t := info.ModTime().UnixNano(); newest == "" || t > at {
-			newest, at = path, t
+		for _, path := range found {
+			info, err := os.Stat(path)
+			if err != nil {
+				return nil, fmt.Errorf("find kernel package: %w", err)
+			}
+			if t := info.ModTime().UnixNano(); newest == "" || t > at {
+				newest, at = path, t
+			}
 		}
 	}
 	if newest == "" {
-		return "", fmt.Errorf("find kernel package: none in %s: remove %s and run \"make guest-image\"",
-			filepath.Join(l.Build(), "cache"), filepath.Join(l.Build(), "guest"))
+		return nil, fmt.Errorf("find kernel package: none in %s: remove %s and run \"make guest-image\"", cache, filepath.Join(l.Build(), "guest"))
 	}
-	return newest, nil
+	rest, parts := strings.CutPrefix(filepath.Base(newest), "linux-binary-")
+	if !parts {
+		return []string{newest}, nil
+	}
+	return []string{newest, filepath.Join(cache, "linux-base-"+rest), filepath.Join(cache, "linux-modules-"+rest)}, nil
 }

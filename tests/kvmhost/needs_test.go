@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func TestAvailableMiB(t *testing.T) {
 // The newest kernel package is used; without one the error says what to do.
 func TestKernelPackage(t *testing.T) {
 	l := harness.Layout{Root: t.TempDir()}
-	if _, err := kernelPackage(l); err == nil || !strings.Contains(err.Error(), "make guest-image") {
+	if _, err := kernelPackages(l); err == nil || !strings.Contains(err.Error(), "make guest-image") {
 		t.Errorf("without a package: %v", err)
 	}
 	cache := filepath.Join(l.Build(), "cache")
@@ -45,7 +46,15 @@ func TestKernelPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := kernelPackage(l); got != newest || err != nil {
+	if got, err := kernelPackages(l); !slices.Equal(got, []string{newest}) || err != nil {
 		t.Errorf("found %s, %v; want %s", got, err, newest)
+	}
+	binary := filepath.Join(cache, "linux-binary-4.deb")
+	if err := os.WriteFile(binary, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{binary, filepath.Join(cache, "linux-base-4.deb"), filepath.Join(cache, "linux-modules-4.deb")}
+	if got, err := kernelPackages(l); !slices.Equal(got, want) || err != nil {
+		t.Errorf("found %s, %v; want %s", got, err, want)
 	}
 }
