@@ -30,7 +30,7 @@ func startRooted(t *testing.T, isChrooted bool) initProcess {
 	cmd := exec.Command("/bin/sh", "-ec", `
 		mount --rbind / $root
 		cd $root
-		pivot_root . .$old
+		busybox pivot_root . .$old # Debian 14's util-linux has none
 		cd /
 		umount -l $old
 		mount -t tmpfs none /etc

@@ -139,7 +139,7 @@ func nics() []string {
 	for i, slot := range []string{"0x1e", "0x02"} {
 		args = append(args,
 			"-netdev", fmt.Sprintf("user,id=net%d,restrict=on,net=10.0.%d.0/24,guestfwd=tcp:%s-cmd:/bin/echo net%d", i, i, serverAddress(i), i),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,bus=pod,addr=%s,host_mtu=1450,mac=52:54:00:00:00:%02x", i, slot, i))
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,bus=pod,addr=%s,host_mtu=1450,mac=52:54:00:00:00:%02x,romfile=", i, slot, i))
 	}
 	return args
 }
