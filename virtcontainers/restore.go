@@ -16,6 +16,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/internal/regular"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
@@ -44,7 +45,7 @@ func OpenRestoration(ctx context.Context, dir string, cfg *config.Config, opts C
 	var r *Restoration
 	if err == nil {
 		open := func() (*Restoration, error) { return openRestoration(dir, key, opts) }
-		r, err = inTime(ctx, open, (*Restoration).Close)
+		r, err = intime.Call(ctx, open, (*Restoration).Close)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("restore container %s from %s: %w", opts.ID, dir, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/release"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/internal/regular"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 	"github.com/katabox/katabox/virtcontainers/config"
@@ -39,7 +40,7 @@ type saving struct {
 // longer than ctx: the disk may hang. A file that it makes later is removed.
 func (w *saving) create(ctx context.Context, dir string) error {
 	create := func() (*lateFile, error) { return createLate(filepath.Join(dir, checkpoint.File)) }
-	file, err := inTime(ctx, create, func(file *lateFile) { _ = file.remove() })
+	file, err := intime.Call(ctx, create, func(file *lateFile) { _ = file.remove() })
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("make a file in %s: %w", dir, err)
 	}
@@ -153,7 +154,7 @@ func checkpointKey(ctx context.Context, path string) (checkpoint.Key, error) {
 	if path == "" {
 		return nil, nil
 	}
-	key, err := inTime(ctx, func() (checkpoint.Key, error) { return readKey(path) }, func(checkpoint.Key) {})
+	key, err := intime.Call(ctx, func() (checkpoint.Key, error) { return readKey(path) }, func(checkpoint.Key) {})
 	if err != nil {
 		return nil, fmt.Errorf("read key (runtime.checkpoint_key_file): %w", err)
 	}

@@ -188,7 +188,7 @@ func (c *Container) addRootfs(ctx context.Context) (err error) {
 		return c.plugRootfs(ctx, plan)
 	}
 	target := c.Bundle.RootfsPath()
-	mounted, err := storage.MountRootfs(c.Rootfs, target)
+	mounted, err := storage.MountRootfs(ctx, c.Rootfs, target)
 	if mounted {
 		c.later(func(context.Context) error { return storage.UnmountRootfs(target) })
 	}

@@ -25,7 +25,7 @@ func (c *Container) View(ctx context.Context) (view standin.View, closeView func
 		}
 	}
 	clone := func(b guestspec.Bind) *os.File {
-		tree, err := storage.Clone(b)
+		tree, err := storage.Clone(ctx, b)
 		if err != nil {
 			log.G(ctx).WithField("container", c.ID).WithError(err).Debug("not visible through the container's process on the host")
 			return nil

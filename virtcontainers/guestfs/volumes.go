@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
@@ -98,10 +99,19 @@ func (p *podVolumes) settle(key string, v *podVolume, target string, err error) 
 	close(v.ready)
 }
 
-// isVolume reports whether the source of a bind mount at /dev/shm is a user's
-// volume rather than something that the engine mounts itself.
-func (p *Pod) isVolume(source string) bool {
-	return volume.IsVolume(p.opts.Config.Runtime.KubeletDir, source)
+// hostBinds lists the container's bind mounts that need the host's files. The source of
+// one at /dev/shm may be a user's volume rather than something that the engine mounts
+// itself, which is found out no longer than ctx.
+func (c *Container) hostBinds(ctx context.Context) (binds []guestspec.Bind, err error) {
+	kubelet := c.pod.opts.Config.Runtime.KubeletDir
+	binds = guestspec.HostBinds(c.Bundle.Spec, func(source string) bool {
+		is, failed := intime.Call(ctx, func() (bool, error) { return volume.IsVolume(kubelet, source), nil }, nil)
+		if failed != nil {
+			err = fmt.Errorf("mount %s: %w", source, failed)
+		}
+		return is
+	})
+	return binds, err
 }
 
 func (p *Pod) volumeOptions() volume.Options {
@@ -115,7 +125,11 @@ func (p *Pod) volumeOptions() volume.Options {
 // addVolumes brings the container's bind mounts into the guest, each by its own
 // way.
 func (c *Container) addVolumes(ctx context.Context) error {
-	volumes, err := volume.Classify(guestspec.HostBinds(c.Bundle.Spec, c.pod.isVolume), c.pod.volumeOptions())
+	binds, err := c.hostBinds(ctx)
+	if err != nil {
+		return err
+	}
+	volumes, err := volume.Classify(ctx, binds, c.pod.volumeOptions())
 	if err != nil {
 		return err
 	}
@@ -204,14 +218,14 @@ func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, err
 func (c *Container) copyVolume(ctx context.Context, v volume.Volume) (string, error) {
 	target := c.pod.volumes.newFiles()
 	c.later(func(ctx context.Context) error { return c.pod.removeInGuest(ctx, target) })
-	copied, err := filesync.Start(ctx, c.pod.guest, v.Source, target, volume.Limits)
+	start := func() (*filesync.Copy, error) {
+		return filesync.Start(ctx, c.pod.guest, v.Source, target, volume.Limits)
+	}
+	copied, err := intime.Call(ctx, start, (*filesync.Copy).Close)
 	if err != nil {
 		return "", err
 	}
-	c.later(func(context.Context) error {
-		copied.Close()
-		return nil
-	})
+	c.later(copied.CloseIn)
 	if v.Back {
 		c.noteResult(copied)
 	}
@@ -321,7 +335,7 @@ func (p *Pod) makeVolume(ctx context.Context, v volume.Volume, target string) er
 
 // makeImage makes and mounts a disk whose file is in the volume's directory.
 func (p *Pod) makeImage(ctx context.Context, v volume.Volume, target string) error {
-	if err := volume.MakeImage(v.Disk); err != nil {
+	if err := intime.Do(ctx, func() error { return volume.MakeImage(v.Disk) }); err != nil {
 		return err
 	}
 	used, err := p.disks.Use(ctx, disk.Source{Path: v.Disk.Path})

@@ -18,15 +18,12 @@ const undoTimeout = 10 * time.Second
 
 // attach gives the machine the entry's disk. The caller holds the entry's turn.
 func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error {
-	file, err := f.open(src.ReadOnly)
+	file, err := f.openIn(ctx, src.ReadOnly, p.opts.LogicalBlockSize)
 	if err != nil {
 		return err
 	}
 	// Once the disk is attached, the VMM has a duplicate.
 	defer file.Close()
-	if err := checkLength(file, p.opts.LogicalBlockSize); err != nil {
-		return err
-	}
 	aio, second := p.kindsOfAIO(ctx)
 	id, err := p.try(ctx, file, src, aio)
 	if err != nil && second != "" && ctx.Err() == nil {

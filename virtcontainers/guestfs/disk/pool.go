@@ -9,6 +9,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/internal/ctxmutex"
+	"github.com/katabox/katabox/internal/intime"
 )
 
 // Machine is what the disks need of a hypervisor.VM. A machine that cannot
@@ -99,7 +100,7 @@ func (p *Pool) Use(ctx context.Context, src Source) (*Disk, error) {
 }
 
 func (p *Pool) use(ctx context.Context, src Source) (*Disk, error) {
-	f, err := find(src.Path)
+	f, err := intime.Call(ctx, func() (*found, error) { return find(src.Path) }, func(f *found) { _ = f.Close() })
 	if err != nil {
 		return nil, err
 	}

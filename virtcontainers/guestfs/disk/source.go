@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/intime"
 )
 
 // identity identifies a block device by its number, or a file by its file
@@ -68,6 +71,27 @@ func (f *found) identify() error {
 
 // Close closes the O_PATH descriptor.
 func (f *found) Close() error { return unix.Close(f.fd) }
+
+// openIn opens what was found and checks its length. It waits no longer than ctx: the
+// disk may hang, or the file system that has the file.
+func (f *found) openIn(ctx context.Context, readOnly bool, block uint32) (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	copied := os.NewFile(uintptr(fd), f.path) // f may be closed before the disk answers
+	return intime.Call(ctx, func() (*os.File, error) {
+		defer copied.Close()
+		own := &found{path: f.path, key: f.key, fd: int(copied.Fd())}
+		file, err := own.open(readOnly)
+		if err == nil {
+			if err = checkLength(file, block); err != nil {
+				err = errors.Join(err, file.Close())
+			}
+		}
+		return file, err
+	}, func(file *os.File) { _ = file.Close() })
+}
 
 // open opens what was found without using its path, which may have changed
 // meanwhile.

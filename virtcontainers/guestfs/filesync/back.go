@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/intime"
 )
 
 // Reader reads the end of a file in the guest; guest.Client is one.
@@ -18,11 +19,16 @@ type Reader interface {
 // Back overwrites the host's file with the end of the guest's copy, as much as
 // from reads: what a container wrote into the copy of a single file. Afterwards
 // the copy no longer follows the host's file. On an error the host's file is
-// unchanged or partly written.
+// unchanged or partly written, or still written to if its file system hangs.
 func (c *Copy) Back(ctx context.Context, from Reader) error {
-	c.Close()
-	if err := c.back(ctx, from); err != nil {
-		return fmt.Errorf("copy %s back from the guest: %w", c.source.dir+"/"+c.source.name, err)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	err := c.CloseIn(closing)
+	if err == nil {
+		err = c.back(ctx, from)
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s back from the guest: %w", c.source.path(), err)
 	}
 	return nil
 }
@@ -35,12 +41,12 @@ func (c *Copy) back(ctx context.Context, from Reader) error {
 	if err != nil {
 		return err
 	}
-	return c.source.overwrite(content)
+	return intime.Do(ctx, func() error { return c.source.overwrite(content) })
 }
 
 // overwrite replaces the content of a single file. It does not follow a link.
 func (s *source) overwrite(content []byte) error {
-	f, err := os.OpenFile(filepath.Join(s.dir, s.name), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(s.path(), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/hungfs"
 )
 
 // ReadFile stands for the guest's ReadFile.
@@ -52,5 +56,32 @@ func TestBackRefused(t *testing.T) {
 	whole := start(t, g, dir, roomy)
 	if err := whole.Back(t.Context(), g); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a directory: %v", err)
+	}
+}
+
+// Neither the end of a copy nor Back waits for a file system that hangs for longer than
+// a time.
+func TestEndWhileTheSourceHangs(t *testing.T) {
+	source, g := t.TempDir(), newGuest(t)
+	write(t, source+"/log", "")
+	c := start(t, g, source+"/log", roomy)
+	hung, release := hungfs.Mount(t)
+	t.Cleanup(release) // before the copy's Close
+	must(t, unix.Mount(hung, source, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(source, unix.MNT_DETACH)) })
+	c.watch.signal()
+	time.Sleep(20 * quietTime) // it looks
+	over := errors.New("time is over")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, over)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- c.CloseIn(ctx) }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, over) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it does not end")
 	}
 }

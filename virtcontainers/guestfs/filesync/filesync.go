@@ -2,11 +2,13 @@ package filesync
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/intime"
 )
 
 // Guest takes changes of files; guest.Client is one.
@@ -83,9 +85,22 @@ func Start(ctx context.Context, guest Guest, source, target string, limits Limit
 	return c, nil
 }
 
-// Close ends the watch and waits for a call under way, callTimeout at most. The
-// copy stays in the guest. It may be called more than once.
+// Close ends the watch and waits for a call under way, callTimeout at most, or until
+// the host's file system answers. The copy stays in the guest. It may be called more
+// than once.
 func (c *Copy) Close() {
 	c.close.Do(func() { close(c.closing) })
 	c.running.Wait()
+}
+
+// CloseIn is Close, but waits no longer than ctx for a file system that hangs.
+func (c *Copy) CloseIn(ctx context.Context) error {
+	err := intime.Do(ctx, func() error {
+		c.Close()
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("stop copying %s into the guest: %w", c.source.path(), err)
+	}
+	return nil
 }

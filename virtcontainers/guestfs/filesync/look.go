@@ -22,6 +22,9 @@ type source struct {
 	limits    Limits
 }
 
+// path returns the path of what is copied, on the host.
+func (s *source) path() string { return filepath.Join(s.dir, s.name) }
+
 // newSource makes the source for a path, which may contain links.
 func newSource(name string, limits Limits) (*source, error) {
 	info, err := os.Stat(name)

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
@@ -25,14 +26,34 @@ import (
 // as with a slave mount; mounts below target never reach the host. It returns the
 // flags that the guest's mount keeps (guestspec.Placed).
 func (s *space) bind(ctx context.Context, source, point, target string, b guestspec.Bind) (flags []string, err error) {
+	found, err := intime.Call(ctx, func() (*opened, error) { return openClone(source, b) }, (*opened).drop)
+	if err != nil {
+		return nil, fmt.Errorf("bind %s: %w", source, err)
+	}
+	return found.flags, s.bindTree(ctx, found.File, point, target, b)
+}
+
+// opened is the source of a bind, or a clone of it, for which the host's file system has
+// answered: what follows does not ask it.
+type opened struct {
+	*os.File
+	// flags are its keptFlags.
+	flags []string
+}
+
+func (o *opened) drop() { _ = o.Close() } // of O_PATH
+
+// openClone opens a clone of a bind's source.
+func openClone(source string, b guestspec.Bind) (*opened, error) {
 	tree, err := cloneMount(source, b.Recursive)
 	if err != nil {
 		return nil, err
 	}
-	if flags, err = keptFlags(tree, b); err != nil {
-		return nil, errors.Join(fmt.Errorf("bind %s: %w", source, err), tree.Close())
+	flags, err := keptFlags(tree, b)
+	if err != nil {
+		return nil, errors.Join(err, tree.Close())
 	}
-	return flags, s.bindTree(ctx, tree, point, target, b)
+	return &opened{tree, flags}, nil
 }
 
 // bindTree is bind for a clone of source, which it closes on an error.
@@ -101,11 +122,11 @@ func cloneMount(source string, recursive bool) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, source, cloneFlags(recursive))
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil, fmt.Errorf("source %s does not exist: %w", source, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("the source does not exist: %w", errdefs.ErrNotFound)
 	case errors.Is(err, unix.ENOSYS):
-		return nil, fmt.Errorf("bind %s: the kernel has no open_tree (Linux 5.2): %w", source, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("the kernel has no open_tree (Linux 5.2): %w", errdefs.ErrNotImplemented)
 	case err != nil:
-		return nil, fmt.Errorf("bind %s: %w", source, err)
+		return nil, os.NewSyscallError("open_tree", err)
 	}
 	return os.NewFile(uintptr(fd), source), nil
 }
@@ -127,13 +148,15 @@ func cloneFlags(recursive bool) uint {
 }
 
 // Clone makes a detached copy of what b mounts. The caller closes it.
-func Clone(b guestspec.Bind) (*os.File, error) {
-	tree, err := cloneMount(b.Source, b.Recursive)
-	if err != nil {
-		return nil, err
+func Clone(ctx context.Context, b guestspec.Bind) (*os.File, error) {
+	tree, err := intime.Call(ctx, func() (*os.File, error) { return cloneMount(b.Source, b.Recursive) }, func(tree *os.File) { _ = tree.Close() })
+	if err == nil {
+		if err = setAttributes(tree, b); err != nil {
+			err = errors.Join(err, tree.Close())
+		}
 	}
-	if err := setAttributes(tree, b); err != nil {
-		return nil, errors.Join(fmt.Errorf("bind %s: %w", b.Source, err), tree.Close())
+	if err != nil {
+		return nil, fmt.Errorf("bind %s: %w", b.Source, err)
 	}
 	return tree, nil
 }

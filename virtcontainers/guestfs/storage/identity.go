@@ -66,6 +66,29 @@ func openSource(source string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), source), nil
 }
 
+// identified is the source of a bind that may be in common, and its identity.
+type identified struct {
+	opened
+	id identity
+}
+
+// open opens the source of a bind and finds its identity. It fails with errNotCommon as
+// openSource and identify do.
+func (t hostMounts) open(b guestspec.Bind) (*identified, error) {
+	source, err := openSource(b.Source)
+	if err != nil {
+		return nil, err
+	}
+	found := &identified{opened: opened{File: source}}
+	if found.id, err = t.identify(source, b); err == nil {
+		found.flags, err = keptFlags(source, b)
+	}
+	if err != nil {
+		return nil, errors.Join(err, source.Close())
+	}
+	return found, nil
+}
+
 // errNotCommon says that a bind is for its container alone. If there is something wrong
 // with its source, that shows when it is made.
 var errNotCommon = errors.New("not a directory that several containers can have one bind of")

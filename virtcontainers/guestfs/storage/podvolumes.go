@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
@@ -155,7 +156,7 @@ func (s *Share) AddVolumes(ctx context.Context, id string, binds []guestspec.Bin
 			continue
 		}
 		if mounts == nil {
-			if mounts, err = readHostMounts(); err != nil {
+			if mounts, err = intime.Call(ctx, readHostMounts, nil); err != nil {
 				return nil, nil, fmt.Errorf("share mount: %w", err)
 			}
 		}
@@ -174,20 +175,13 @@ func (s *Share) AddVolumes(ctx context.Context, id string, binds []guestspec.Bin
 
 // addVolume makes a container a user of one volume.
 func (s *Share) addVolume(ctx context.Context, user string, b guestspec.Bind, mounts hostMounts) (guestspec.Placed, error) {
-	source, err := openSource(b.Source)
+	source, err := intime.Call(ctx, func() (*identified, error) { return mounts.open(b) }, func(source *identified) { source.drop() })
 	if err != nil {
 		return guestspec.Placed{}, err
 	}
-	defer source.Close()
-	id, err := mounts.identify(source, b)
-	if err != nil {
-		return guestspec.Placed{}, err
-	}
-	placed := guestspec.Placed{Bind: b, Writable: id.access == accessTop}
-	if placed.Flags, err = keptFlags(source, b); err != nil {
-		return guestspec.Placed{}, err
-	}
-	v, err := s.useVolume(ctx, id, user, b, source)
+	defer source.drop()
+	placed := guestspec.Placed{Bind: b, Writable: source.id.access == accessTop, Flags: source.flags}
+	v, err := s.useVolume(ctx, source.id, user, b, source.File)
 	if err == nil && !b.ReadOnly {
 		err = s.makeWritable(ctx, v)
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,16 +12,17 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
 )
 
 // MountRootfs mounts the engine's mounts, in order, at target, which it makes
 // if it is missing. Without mounts target must be a directory already: the
 // engine has mounted it (iSulad, CRI-O). It reports whether there is something
-// to unmount later.
-func MountRootfs(mounts []*types.Mount, target string) (bool, error) {
+// to unmount later. It inspects what the engine has mounted no longer than ctx.
+func MountRootfs(ctx context.Context, mounts []*types.Mount, target string) (bool, error) {
 	if len(mounts) == 0 {
-		return false, checkDirectory(target)
+		return false, intime.Do(ctx, func() error { return checkDirectory(target) })
 	}
 	if err := os.MkdirAll(target, 0o711); err != nil {
 		return false, fmt.Errorf("mount rootfs: %w", err)

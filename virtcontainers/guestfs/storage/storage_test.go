@@ -220,7 +220,7 @@ func TestMountRootfs(t *testing.T) {
 	}
 	target := filepath.Join(t.TempDir(), "rootfs")
 	source := tree(t)
-	mounted, err := MountRootfs([]*types.Mount{{Type: "bind", Source: source, Options: []string{"rbind"}}}, target)
+	mounted, err := MountRootfs(t.Context(), []*types.Mount{{Type: "bind", Source: source, Options: []string{"rbind"}}}, target)
 	if err != nil || !mounted {
 		t.Fatal(mounted, err)
 	}
@@ -233,7 +233,7 @@ func TestMountRootfs(t *testing.T) {
 		}
 	}
 	checkNoMounts(t, target)
-	if _, err := MountRootfs(nil, filepath.Join(target, "none")); err == nil || !strings.Contains(err.Error(), "handed over no mount") {
+	if _, err := MountRootfs(t.Context(), nil, filepath.Join(target, "none")); err == nil || !strings.Contains(err.Error(), "handed over no mount") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -67,7 +67,7 @@ func TestWithoutShare(t *testing.T) {
 	for source, want := range map[string]string{
 		"fifo": "the source is a FIFO", "none": "does not exist",
 	} {
-		_, err := Classify([]guestspec.Bind{{Source: filepath.Join(dir, source)}}, Options{KubeletDir: n.kubelet})
+		_, err := Classify(t.Context(), []guestspec.Bind{{Source: filepath.Join(dir, source)}}, Options{KubeletDir: n.kubelet})
 		if err == nil || !strings.Contains(err.Error(), "mount "+filepath.Join(dir, source)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", source, err)
 		}
@@ -104,7 +104,7 @@ func TestOthersAreShared(t *testing.T) {
 		{Source: mkdir(t, n.kubelet+"/pods/uid/volumes/kubernetes.io~empty-dir")},
 		{Source: n.volume("nfs", "export")},
 	}
-	volumes, err := Classify(binds, Options{Share: true, KubeletDir: n.kubelet})
+	volumes, err := Classify(t.Context(), binds, Options{Share: true, KubeletDir: n.kubelet})
 	if err != nil || len(volumes) != len(binds) {
 		t.Fatal(volumes, err)
 	}
@@ -113,7 +113,7 @@ func TestOthersAreShared(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	}
-	volumes, err = Classify(binds[:1], Options{Share: true})
+	volumes, err = Classify(t.Context(), binds[:1], Options{Share: true})
 	if err != nil || volumes[0].Kind != Shared {
 		t.Errorf("without a kubelet: %+v, %v", volumes, err)
 	}

@@ -1,9 +1,11 @@
 package volume
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
@@ -100,13 +102,16 @@ type Options struct {
 }
 
 // Classify returns for each bind how it gets into the guest. It inspects the
-// host's files and changes none. If a bind cannot get there, the error names
-// its source.
-func Classify(binds []guestspec.Bind, opts Options) ([]Volume, error) {
-	c := newClassifier(opts, direct.Default)
+// host's files, no longer than ctx, and changes none. If a bind cannot get there, the
+// error names its source.
+func Classify(ctx context.Context, binds []guestspec.Bind, opts Options) ([]Volume, error) {
+	c, err := intime.Call(ctx, func() (*classifier, error) { return newClassifier(opts, direct.Default), nil }, nil)
+	if err != nil {
+		return nil, fmt.Errorf("find the kubelet's directory %s: %w", opts.KubeletDir, err)
+	}
 	volumes := make([]Volume, 0, len(binds))
 	for _, b := range binds {
-		v, err := c.classify(b)
+		v, err := intime.Call(ctx, func() (Volume, error) { return c.classify(b) }, nil)
 		if err != nil {
 			return nil, fmt.Errorf("mount %s: %w", b.Source, err)
 		}
