@@ -25,14 +25,20 @@ func (c *Container) createOrDiscard(ctx context.Context, opts ContainerOptions) 
 	return errors.Join(err, c.discardLate(ctx))
 }
 
-// discardLate is discard for a container that the guest may not have, or still be
-// making.
+// beginWait is how long a guest that does not know a container may still begin to make
+// it: a call that was given up at once may come after the next one.
+const beginWait = 500 * time.Millisecond
+
+// discardLate is discard for a container that the guest may not have, be about to make,
+// or still be making.
 func (c *Container) discardLate(ctx context.Context) error {
-	for {
+	for began := time.Now(); ; {
 		err := c.discard(ctx)
+		unknown := errdefs.IsNotFound(err)
 		switch {
-		case err == nil || errdefs.IsNotFound(err):
+		case err == nil || unknown && time.Since(began) >= beginWait:
 			return nil
+		case unknown:
 		case !errdefs.IsFailedPrecondition(err):
 			return fmt.Errorf("remove from the guest what it may have made: %w", err)
 		}

@@ -36,6 +36,28 @@ func TestCreateAnsweredTooLate(t *testing.T) {
 	p.create("c1")
 }
 
+// A create that the guest begins only when its caller has gone, and the guest was asked
+// to remove what it has made, leaves nothing in it.
+func TestCreateBegunTooLate(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	p.host.Agent.Hook("Create", func(context.Context, proto.Message) error {
+		cancel()
+		for began := time.Now(); time.Since(began) < patience && !slices.Contains(p.host.Agent.Calls(), "Wait c1"); {
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+	if _, err := p.Create(ctx, p.mounted("c1", newIO(allStreams)), neverAnnounced(t)); err == nil {
+		t.Fatal("the create did not fail")
+	}
+	p.host.Agent.Hook("Create", nil)
+	time.Sleep(100 * time.Millisecond) // the guest would have made it
+	p.checkContainerGone("c1")
+	p.create("c1")
+}
+
 // An exec that the guest registers after the engine's deadline leaves its id free.
 func TestExecAnsweredTooLate(t *testing.T) {
 	t.Parallel()
