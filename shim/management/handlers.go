@@ -61,7 +61,12 @@ type handler struct {
 	// upgrade, if set, takes the place of answer: it opens what the connection is
 	// joined with from then on.
 	upgrade func(ctx context.Context) (*guest.DebugConsole, error)
+	// long, if not nil, reports whether a request waits for something to happen.
+	long func(r *request) bool
 }
+
+// lasts reports whether the answer takes as long as the client wants.
+func (h handler) lasts(r *request) bool { return h.upgrade != nil || h.long != nil && h.long(r) }
 
 func (h handler) wants() string { return cmp.Or(h.method, "GET") }
 

@@ -32,9 +32,11 @@ func addLog(all map[string]handler, source Source) {
 	if source.Log == nil {
 		return
 	}
-	all[LogPath] = handler{timeout: hostTimeout + MaxLogWait*time.Second, answer: func(ctx context.Context, r *request) response {
-		return lines(ctx, source.Log, r)
-	}}
+	all[LogPath] = handler{
+		timeout: hostTimeout + MaxLogWait*time.Second,
+		answer:  func(ctx context.Context, r *request) response { return lines(ctx, source.Log, r) },
+		long:    func(r *request) bool { return r.query.Has(LogWaitKey) },
+	}
 }
 
 func lines(ctx context.Context, log *journal.Journal, r *request) response {

@@ -269,6 +269,43 @@ func TestLogEndsWithThePod(t *testing.T) {
 	began = time.Now()
 }
 
+// Clients that follow the log leave room for others, and are bounded too.
+func TestFollowersLeaveRoom(t *testing.T) {
+	path, client := serve(t, Source{Sandbox: pod{}, Log: journal.New()})
+	follow := func() net.Conn {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err := io.WriteString(conn, "GET /log?wait=30 HTTP/1.1\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	// A follower has another's place for the moment in which its request is read.
+	answers := func() {
+		var err error
+		for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(time.Millisecond) {
+			var resp *http.Response
+			if resp, err = client.Get("http://shim/healthz"); err == nil {
+				resp.Body.Close()
+				return
+			}
+		}
+		t.Fatalf("beside clients that follow the log: %v", err)
+	}
+	for i := range maxLong {
+		follow()
+		if i%maxConnections == maxConnections-1 {
+			answers()
+		}
+	}
+	if answer, err := io.ReadAll(follow()); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") {
+		t.Errorf("one follower too many: %q, %v", answer, err)
+	}
+}
+
 // A connection becomes one to the guest, and nothing before its answer is lost.
 func TestDebugConsole(t *testing.T) {
 	far, err := net.Listen("unix", filepath.Join(t.TempDir(), "guest"))

@@ -21,8 +21,10 @@ import (
 const SocketName = "shim-monitor.sock"
 
 const (
-	// maxConnections bounds the connections to one sandbox at a time.
+	// maxConnections bounds the connections to one sandbox at a time, and maxLong
+	// those beside them that last: clients that follow the log, and consoles.
 	maxConnections = 8
+	maxLong        = 32
 	// requestTimeout bounds the reading of a request, and writeTimeout the
 	// writing of its answer.
 	requestTimeout = 5 * time.Second
@@ -39,9 +41,10 @@ const (
 type Server struct {
 	handlers map[string]handler
 	listener *net.UnixListener
-	slots    chan struct{} // one element for each connection
-	running  sync.WaitGroup
-	cancel   context.CancelFunc
+	// slots and long have one element for each connection that has a place there.
+	slots, long chan struct{}
+	running     sync.WaitGroup
+	cancel      context.CancelFunc
 }
 
 // Listen makes the socket in dir, which only root may be able to enter, and
@@ -56,7 +59,7 @@ func Listen(ctx context.Context, dir string, source Source) (*Server, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("make management socket: %w", err), l.Close())
 	}
-	s := &Server{handlers: handlers(source), listener: l, slots: make(chan struct{}, maxConnections)}
+	s := &Server{handlers: handlers(source), listener: l, slots: make(chan struct{}, maxConnections), long: make(chan struct{}, maxLong)}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.running.Go(func() { s.serve(ctx) })
 	return s, nil
@@ -102,18 +105,37 @@ func (s *Server) take(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	s.running.Go(func() {
-		defer func() { <-s.slots }()
+		at := &place{s.slots}
+		defer at.leave()
 		defer conn.Close()
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
-		if err := s.answer(ctx, conn); err != nil {
+		if err := s.answer(ctx, conn, at); err != nil {
 			log.G(ctx).WithError(err).Debug("a request on the management socket failed")
 		}
 	})
 }
 
-// answer reads one request and answers it.
-func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
+// place is a connection's place among those that are served.
+type place struct{ in chan struct{} }
+
+// move moves the connection to others, and returns false if there is no place.
+func (p *place) move(to chan struct{}) bool {
+	select {
+	case to <- struct{}{}:
+		p.leave()
+		p.in = to
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *place) leave() { <-p.in }
+
+// answer reads one request and answers it. One that lasts gives up its place among
+// those that do not.
+func (s *Server) answer(ctx context.Context, conn *net.UnixConn, at *place) error {
 	if err := conn.SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
 		return err
 	}
@@ -127,6 +149,8 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 		return write(conn, fail(404, fmt.Sprintf("there is nothing at %s", r.path)))
 	case r.method != h.wants():
 		return write(conn, fail(405, fmt.Sprintf("only %s is answered at %s", h.methods(), r.path)))
+	case h.lasts(r) && !at.move(s.long):
+		return write(conn, fail(503, fmt.Sprintf("%d clients follow the pod's log or have consoles open: try again when one has ended", maxLong)))
 	case h.upgrade != nil:
 		return upgrade(ctx, conn, r, h)
 	}
