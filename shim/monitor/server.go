@@ -19,9 +19,14 @@ import (
 const (
 	// scrapeTimeout bounds one scrape of the host, below Prometheus's 10 s.
 	scrapeTimeout = 9 * time.Second
-	// headerTimeout and writeTimeout bound a client of the monitor.
-	headerTimeout = 5 * time.Second
-	writeTimeout  = 30 * time.Second
+	// requestTimeout, writeTimeout and idleTimeout bound a client of the monitor: the
+	// reading of its request, the answer, and the wait for its next request. Prometheus
+	// scrapes once a minute by default.
+	requestTimeout = 5 * time.Second
+	writeTimeout   = 30 * time.Second
+	idleTimeout    = 2 * time.Minute
+	// maxHeader bounds what precedes a request's body, in bytes.
+	maxHeader = 16 << 10
 	// shutdownTimeout bounds requests that are being answered when the monitor
 	// ends.
 	shutdownTimeout = 10 * time.Second
@@ -60,8 +65,10 @@ func New(root string) *Monitor {
 // Serve answers on the listener until ctx ends; then it closes the listener and
 // waits for requests in progress.
 func (m *Monitor) Serve(ctx context.Context, l net.Listener) error {
-	server := &http.Server{Handler: m.Handler(), ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) }}
+	server := &http.Server{
+		Handler: m.Handler(), ReadTimeout: requestTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
 	var ending sync.WaitGroup
 	ending.Add(1)
 	stop := context.AfterFunc(ctx, func() {
