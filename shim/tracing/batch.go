@@ -46,6 +46,46 @@ type Span struct {
 // maxBatch bounds a batch's JSON, in bytes.
 const maxBatch = 8 << 20
 
+// parts splits a batch into those that ReadBatch takes.
+func (b *Batch) parts() []*Batch {
+	var parts []*Batch
+	room := 0
+	for _, s := range b.Spans {
+		if n := s.most(); len(parts) == 0 || n > room {
+			part := *b
+			part.Spans = nil
+			parts, room = append(parts, &part), maxBatch-b.mostHead()
+		}
+		last := parts[len(parts)-1]
+		last.Spans = append(last.Spans, s)
+		room -= s.most()
+	}
+	return parts
+}
+
+// mostEscaped is how many bytes of JSON a byte of text becomes at most: "\u0000".
+const mostEscaped = 6
+
+// mostFields bounds the JSON of a span or a batch without its texts, in bytes.
+const mostFields = 1 << 10
+
+// most returns the most bytes that a span has as JSON.
+func (s *Span) most() int {
+	return mostFields + mostEscaped*(len(s.Name)+len(s.Error)) + mostOf(s.Attributes)
+}
+
+// mostHead is most for a batch without spans.
+func (b *Batch) mostHead() int {
+	return mostFields + mostEscaped*(len(b.Endpoint)+len(b.User)+len(b.Password)) + mostOf(b.Resource)
+}
+
+func mostOf(attributes map[string]string) (n int) {
+	for key, value := range attributes {
+		n += len(`"":"",`) + mostEscaped*(len(key)+len(value))
+	}
+	return n
+}
+
 // ReadBatch reads the batch that a shim wrote.
 func ReadBatch(in io.Reader) (*Batch, error) {
 	var b Batch

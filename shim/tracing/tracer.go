@@ -45,7 +45,7 @@ type Tracer struct {
 	export Exporter
 	// composer is used by the goroutine, and by Close after its end.
 	composer *composer
-	// interrupted has the spans of a batch whose sending was ended by detach; used
+	// interrupted has the spans of batches whose sending was ended by detach; used
 	// like composer.
 	interrupted []Span
 	// wake has room for one: there is something to send.
@@ -181,18 +181,20 @@ func (t *Tracer) run(ctx context.Context, done chan<- struct{}) {
 }
 
 func (t *Tracer) send(ctx context.Context, last bool) {
-	b := t.take(ctx)
-	if len(b.Spans) == 0 {
-		return
+	for _, b := range t.take(ctx).parts() {
+		err := t.sendPart(ctx, b, last)
+		if err != nil && ctx.Err() != nil {
+			t.interrupted = append(t.interrupted, b.Spans...)
+		} else if err != nil && t.mayWarn() {
+			log.G(ctx).WithError(err).Warnf("%d spans of the pod's traces were not sent", len(b.Spans))
+		}
 	}
-	bounded, cancel := context.WithTimeout(ctx, sendTimeout)
+}
+
+func (t *Tracer) sendPart(ctx context.Context, b *Batch, last bool) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	err := t.export(bounded, b, last)
-	if err != nil && ctx.Err() != nil {
-		t.interrupted = b.Spans
-	} else if err != nil && t.mayWarn() {
-		log.G(ctx).WithError(err).Warnf("%d spans of the pod's traces were not sent", len(b.Spans))
-	}
+	return t.export(ctx, b, last)
 }
 
 // take makes a batch of what waits to be sent.

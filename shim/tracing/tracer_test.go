@@ -1,7 +1,9 @@
 package tracing
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -89,6 +91,43 @@ func TestTracerSends(t *testing.T) {
 		tr.Close()
 		if got := s.names()[11:]; !slices.Equal(got, []string{"Task/Delete"}) || !slices.Equal(s.last, []bool{false, true}) {
 			t.Errorf("at the end: %q, last %v", got, s.last)
+		}
+	})
+}
+
+// More than a batch may have is sent in several, in order.
+func TestManySpansAreSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sent
+		read := func(ctx context.Context, b *Batch, last bool) error {
+			data, err := json.Marshal(b)
+			if err != nil {
+				return err
+			}
+			got, err := ReadBatch(bytes.NewReader(data))
+			if err != nil {
+				t.Errorf("%d spans in %d bytes: %v", len(b.Spans), len(data), err)
+				return err
+			}
+			return s.export(ctx, got, last)
+		}
+		tr := New(t.Context(), "pod", read)
+		tr.Configure(tracingConfig(false), map[string]string{"a": strings.Repeat("b", 1000)})
+		for range 20 {
+			c := called("Kill", "pod", "", "", 1, 2)
+			c.err = errors.New(strings.Repeat("\x01", 200_000)) // six times as much in JSON
+			tr.add(c)
+		}
+		time.Sleep(2 * pause)
+		synctest.Wait()
+		tr.Close()
+		if n := len(s.names()); n != 20 || len(s.batches) < 3 {
+			t.Errorf("%d spans were sent in %d batches", n, len(s.batches))
+		}
+		for _, b := range s.batches {
+			if b.Resource["a"] == "" || b.Endpoint != "http://e/" || b.Version != Version {
+				t.Errorf("batch %+v", b)
+			}
 		}
 	})
 }
