@@ -49,7 +49,8 @@ func execIn(ctx context.Context, c *cli.Command) (int, error) {
 		return 0, s.blame(err)
 	}
 	s.attach(e)
-	return e.Wait(context.WithoutCancel(s.ctx), stdio)
+	code, err := e.Wait(s.waiting, stdio)
+	return code, s.blame(err)
 }
 
 func startExec(ctx context.Context, c *cli.Command, m *container.Manager, stdio *container.Stdio) (*container.Exec, error) {

@@ -98,7 +98,7 @@ func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 	if err := announce(ctr.Name); err != nil {
 		o.Warn(err.Error())
 	}
-	return ctr.Wait(context.WithoutCancel(s.ctx), stdio)
+	return ctr.Wait(s.waiting, stdio)
 }
 
 // create finds the image and makes the container. Meanwhile the store's layers

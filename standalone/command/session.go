@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/console"
 	"github.com/containerd/errdefs"
@@ -33,23 +35,33 @@ type signalError struct{ sig syscall.Signal }
 
 func (e signalError) Error() string { return "interrupted by " + unix.SignalName(e.sig) }
 
+// ending are those of them that a user sends to end the command.
+var ending = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM}
+
 // session connects this process's terminal and signals to a command. Until there
 // is a command, a signal ends the session's context.
 type session struct {
-	ctx     context.Context //nolint:containedctx // the session is the context's owner: a signal ends it
-	cancel  context.CancelCauseFunc
+	ctx    context.Context //nolint:containedctx // the session is the context's owner: a signal ends it
+	cancel context.CancelCauseFunc
+	// waiting is for the wait for the command's end, which only giveUp cancels.
+	waiting context.Context //nolint:containedctx // as ctx
+	giveUp  context.CancelCauseFunc
 	signals chan os.Signal
+	// calls are calls to the command's shim, in order; done is closed when the
+	// goroutines have ended.
+	calls   chan func()
 	done    chan struct{}
 	console console.Console
 
 	mu         sync.Mutex // guards what follows
 	process    process
 	interrupts int
+	// asked is when the shim got the call that it has not answered, or zero.
+	asked time.Time
 }
 
 func newSession(ctx context.Context) *session {
-	s := &session{signals: make(chan os.Signal, 16), done: make(chan struct{})}
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s := makeSession(ctx)
 	// The relay handles an output whose reader is gone. Notify rather than
 	// Ignore: child processes inherit ignored signals, and pasta ends because of
 	// it.
@@ -58,44 +70,100 @@ func newSession(ctx context.Context) *session {
 	return s
 }
 
+func makeSession(ctx context.Context) *session {
+	s := &session{signals: make(chan os.Signal, 16), calls: make(chan func(), 16), done: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.waiting, s.giveUp = context.WithCancelCause(context.WithoutCancel(ctx))
+	return s
+}
+
 // close restores the terminal and the handling of signals.
 func (s *session) close() {
 	signal.Stop(s.signals)
 	close(s.signals)
-	<-s.done
 	s.cancel(nil)
+	<-s.done
+	s.giveUp(nil)
 	if s.console != nil {
 		_ = s.console.Reset() // a terminal that is gone cannot be reset
 	}
 }
 
-// watch passes signals on.
+// watch passes signals on. The shim may not answer: a further signal that is to end the
+// command then gives it up.
 func (s *session) watch() {
 	defer close(s.done)
+	var calling sync.WaitGroup
+	calling.Go(s.call)
 	for sig := range s.signals {
-		s.mu.Lock()
-		p := s.process
-		if sig == unix.SIGINT {
-			s.interrupts++
-		}
-		impatient := s.interrupts > 1
-		s.mu.Unlock()
-		switch {
-		case sig == unix.SIGPIPE:
-		case sig == unix.SIGWINCH:
-			if p != nil {
-				s.resize(p)
-			}
-		case p == nil && sig != unix.SIGCONT:
-			s.cancel(signalError{sig.(syscall.Signal)})
-		case p != nil && sig == unix.SIGINT && impatient:
-			// A command may ignore the signal: a container's first process does,
-			// if it has no handler.
-			_ = p.Kill(s.ctx, uint32(unix.SIGKILL)) // it may have ended
-		case p != nil:
-			_ = p.Kill(s.ctx, uint32(sig.(syscall.Signal))) // it may have ended
-		}
+		s.handle(sig)
 	}
+	close(s.calls)
+	calling.Wait()
+}
+
+// call makes calls to the shim, one after another.
+func (s *session) call() {
+	for call := range s.calls {
+		s.setAsked(time.Now())
+		call()
+		s.setAsked(time.Time{})
+	}
+}
+
+func (s *session) setAsked(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = at
+}
+
+// handle handles a signal of this process's. It does not block.
+func (s *session) handle(sig os.Signal) {
+	p, impatient, silent := s.note(sig)
+	switch {
+	case sig == unix.SIGPIPE:
+	case p == nil:
+		if sig != unix.SIGCONT && sig != unix.SIGWINCH {
+			s.cancel(signalError{sig.(syscall.Signal)})
+		}
+	case sig == unix.SIGWINCH:
+		s.later(func() { s.resize(p) })
+	case silent && slices.Contains(ending, sig):
+		s.cancel(signalError{sig.(syscall.Signal)})
+		s.giveUp(signalError{sig.(syscall.Signal)})
+	case sig == unix.SIGINT && impatient:
+		// A command may ignore the signal: a container's first process does,
+		// if it has no handler.
+		s.later(func() { s.kill(p, unix.SIGKILL) })
+	default:
+		s.later(func() { s.kill(p, sig.(syscall.Signal)) })
+	}
+}
+
+// note counts interrupts. It returns the command, or nil, and whether it has been
+// interrupted before and whether its shim does not answer.
+func (s *session) note(sig os.Signal) (p process, impatient, silent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sig == unix.SIGINT {
+		s.interrupts++
+	}
+	return s.process, s.interrupts > 1, !s.asked.IsZero() && time.Since(s.asked) >= patience
+}
+
+// later has call called after those before it. If many of them wait for the shim, the
+// signal is lost, as one is that is pending already.
+func (s *session) later(call func()) {
+	select {
+	case s.calls <- call:
+	default:
+	}
+}
+
+// kill sends the command a signal.
+func (s *session) kill(p process, sig syscall.Signal) {
+	defer saySlow(os.Stderr, patience, "kata-runtime: the container's shim does not answer: the next signal gives it up")()
+	_ = p.Kill(s.ctx, uint32(sig)) // it may have ended
 }
 
 // attach passes signals on to a command from now on.
@@ -120,7 +188,7 @@ func (s *session) resize(p process) {
 // shells use.
 func (s *session) blame(err error) error {
 	var by signalError
-	if errors.As(context.Cause(s.ctx), &by) {
+	if err != nil && errors.As(context.Cause(s.ctx), &by) {
 		return &ExitError{Code: 128 + int(by.sig), Err: fmt.Errorf("%w: %w", by, err)}
 	}
 	return err

@@ -108,9 +108,10 @@ func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	return code, errors.Join(err, c.m.Store.Sweep(false))
 }
 
-// lost determines how a container ended if its shim does not answer.
+// lost determines how a container ended if its shim does not answer, or the caller does
+// not wait for it any more: then the container is ended with the shim.
 func (c *Container) lost(ctx context.Context, cause error) (int, error) {
-	if !errdefs.IsUnavailable(cause) {
+	if !errdefs.IsUnavailable(cause) && ctx.Err() == nil {
 		return 0, fmt.Errorf("wait for container %s: %w", c.Name, cause)
 	}
 	exit, err := client.Delete(context.WithoutCancel(ctx), c.m.program(c.Name))

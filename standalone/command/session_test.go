@@ -1,0 +1,67 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stubborn is a process whose shim is stopped.
+type stubborn struct{ asked int }
+
+func (p *stubborn) Kill(ctx context.Context, _ uint32) error {
+	p.asked++
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (p *stubborn) Resize(ctx context.Context, _, _ uint16) error { return p.Kill(ctx, 0) }
+
+// A signal that the shim does not answer keeps no later one waiting: another one that
+// is to end the command gives it up, if the shim has had time to answer.
+func TestShimThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := makeSession(t.Context()), new(stubborn)
+		go s.watch()
+		s.attach(p)
+		s.signals <- unix.SIGTERM
+		synctest.Wait()
+		s.signals <- unix.SIGINT
+		s.signals <- unix.SIGWINCH
+		synctest.Wait()
+		if s.waiting.Err() != nil || p.asked != 1 {
+			t.Errorf("at once: %v, asked %d times", context.Cause(s.waiting), p.asked)
+		}
+		time.Sleep(patience)
+		for range 100 {
+			s.signals <- unix.SIGCONT
+		}
+		synctest.Wait()
+		if s.waiting.Err() != nil {
+			t.Errorf("by SIGCONT: %v", context.Cause(s.waiting))
+		}
+		s.signals <- unix.SIGTERM
+		<-s.waiting.Done()
+		var by signalError
+		if err := s.blame(s.waiting.Err()); !errors.As(err, &by) || by.sig != unix.SIGTERM {
+			t.Errorf("it ends with %v", err)
+		}
+		s.close()
+	})
+}
+
+// What ends meanwhile is not waited for.
+func TestSessionEndsWhileTheShimIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := makeSession(t.Context())
+		go s.watch()
+		s.attach(new(stubborn))
+		s.signals <- unix.SIGINT
+		synctest.Wait()
+		s.close()
+	})
+}
