@@ -31,9 +31,16 @@ const (
 	// detachWait bounds how long the guest may take to give up a device that is
 	// wanted back: the container stands still meanwhile.
 	detachWait = 10 * time.Second
-	// saveTimeout bounds writing the machine to disk.
-	saveTimeout = 10 * time.Minute
+	// saveTime is how long writing a machine to disk may take, however small it is,
+	// and saveRate how fast, in bytes a second, the disk of a larger one must be.
+	saveTime = 10 * time.Minute
+	saveRate = 8 << 20
 )
+
+// saveTimeout bounds writing a machine of that many bytes to disk.
+func saveTimeout(most int64) time.Duration {
+	return saveTime + time.Duration(most/saveRate)*time.Second
+}
 
 // CheckpointOptions say how to save a container.
 type CheckpointOptions struct {
@@ -197,7 +204,8 @@ func (c *Container) saveStanding(ctx context.Context, to *saving) (taken part, e
 		to.record.Machine.Layout, err = c.sandbox.vm.Layout(ctx)
 	}
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+		limit := saveTimeout(to.most)
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it was not written within %v", limit))
 		defer cancel()
 		if err := to.save(ctx, c.sandbox.vm); err != nil {
 			return taken, c.sandbox.files.ExplainState(err)

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -17,9 +18,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 )
 
-// checkpointTimeout bounds saving a container: the whole memory of its machine is
-// written to a disk.
-const checkpointTimeout = 11 * time.Minute
+// checkpointTimeout bounds saving a container. Its shim bounds that by the memory of its
+// machine, all of which is written to a disk, and is asked meanwhile whether it answers.
+const checkpointTimeout = 24 * time.Hour
 
 // inventory is the file without which Podman takes a directory for no checkpoint
 // (its libpod/container_internal_common.go): CRIU writes it.
@@ -49,13 +50,16 @@ func (r *Runtime) Checkpoint(ctx context.Context, id, dir string, leaveRunning b
 		return fmt.Errorf("encode options of the checkpoint: %w", err)
 	}
 	err = r.within(ctx, checkpointTimeout, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
-		if _, err := shim.Checkpoint(ctx, &task.CheckpointTaskRequest{ID: id, Path: fresh, Options: options}); err != nil {
-			return err
+		saving, stop := r.whileAnswering(ctx, shim, id)
+		_, err := shim.Checkpoint(saving, &task.CheckpointTaskRequest{ID: id, Path: fresh, Options: options})
+		if err != nil {
+			err = cmp.Or(context.Cause(saving), err)
 		}
-		if !leaveRunning {
+		stop()
+		if err == nil && !leaveRunning {
 			awaitEnd(ctx, shim, id)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		_ = os.Remove(fresh) // it may be missing, and has a file if the container was lost after it was saved

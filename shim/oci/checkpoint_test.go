@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 )
@@ -104,4 +106,26 @@ func TestPlaceCheckpointFails(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(fresh, checkpoint.File)); err != nil || string(text) != "saved" {
 		t.Errorf("it has %q, %v", text, err)
 	}
+}
+
+// Saving a container takes no longer than its shim answers.
+func TestCheckpointWithAStoppedShim(t *testing.T) {
+	r := newRuntime(t)
+	nameProgram(t, r)
+	r.answerTimeout = 2 * time.Second
+	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
+	if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := r.Checkpoint(t.Context(), "c1", t.TempDir(), true); err == nil || !strings.Contains(err.Error(), "ask the shim") {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > patience {
+		t.Errorf("it took %v", took)
+	}
+	if err := r.Delete(t.Context(), "c1", true); err != nil {
+		t.Error(err)
+	}
+	reap(t, pid)
 }
