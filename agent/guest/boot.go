@@ -33,6 +33,9 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := allowProcesses(); err != nil {
 		return nil, err
 	}
+	if err := allowPIDs("/proc"); err != nil {
+		return nil, err
+	}
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {
 		return nil, err

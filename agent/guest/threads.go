@@ -29,6 +29,20 @@ func allowProcesses() error {
 	return nil
 }
 
+// maxPIDs is the most that the kernel takes (include/linux/threads.h, PID_MAX_LIMIT), and
+// what systemd sets on a host (sysctl.d/50-pid-max.conf).
+const maxPIDs = 4 << 20
+
+// allowPIDs has process ids go on after 32,768, which Linux begins with: with more memory
+// the guest's threads-max and a container's pids.max may be higher. proc is where procfs
+// is mounted.
+func allowPIDs(proc string) error {
+	if err := writeFile(filepath.Join(proc, "sys/kernel/pid_max"), strconv.Itoa(maxPIDs)); err != nil {
+		return fmt.Errorf("allow %d process ids: %w", maxPIDs, err)
+	}
+	return nil
+}
+
 // raiseThreads allows as many threads as the kernel would have at its start with
 // mib of memory: by itself it does not follow memory that is added. It never lowers
 // the number.

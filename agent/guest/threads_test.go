@@ -28,6 +28,24 @@ func TestThreadsFollowMemory(t *testing.T) {
 	}
 }
 
+// The guest has as many process ids as the kernel can give.
+func TestProcessIDs(t *testing.T) {
+	proc := t.TempDir()
+	file := filepath.Join(proc, "sys/kernel/pid_max")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("32768\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := allowPIDs(proc); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "4194304" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 // A kernel that refuses does not fail the growth.
 func TestThreadsThatAreRefused(t *testing.T) {
 	r, _, _ := newResources(t)

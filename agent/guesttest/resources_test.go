@@ -73,6 +73,9 @@ func TestGuestProcesses(t *testing.T) {
 	if r := m.run(t, "processes", shell(limit)); r.out != want {
 		t.Errorf("a container: %+v", r)
 	}
+	if r := m.run(t, "process-ids", shell("cat /proc/sys/kernel/pid_max")); r.out != "4194304\n" {
+		t.Errorf("process ids: %+v", r)
+	}
 	m.pause(t, "processes-exec")
 	if r := m.exec(t, "processes-exec", "limit", process(limit)); r.out != want {
 		t.Errorf("an exec: %+v", r)
