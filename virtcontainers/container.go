@@ -181,12 +181,23 @@ func (c *Container) Delete(ctx context.Context) (_ Exit, err error) {
 		p.io.Close()
 	}
 	c.awaitExecs(ctx)
+	c.awaitEnds(ctx)
 	c.sandbox.remove(c.ID)
 	c.runPoststop(ctx)
 	if err := errors.Join(errs...); err != nil {
 		return exit, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
 	return exit, nil
+}
+
+// awaitEnds waits until the programs have ended that have got the output, which was
+// closed.
+func (c *Container) awaitEnds(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, p := range c.processes() {
+		all.Go(func() { p.io.AwaitEnds(ctx) })
+	}
+	all.Wait()
 }
 
 // endUnstarted kills an init that waits for a start that will not come.

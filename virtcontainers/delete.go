@@ -32,6 +32,7 @@ func (p *Process) Delete(ctx context.Context) (_ Exit, err error) {
 	p.flush(ctx)
 	p.io.Close()
 	p.container.forget(p.execID)
+	defer p.io.AwaitEnds(ctx)
 	if err = p.deleteInGuest(ctx); err == nil {
 		return exit, nil
 	}

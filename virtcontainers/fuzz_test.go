@@ -34,6 +34,8 @@ func (noIO) Rebind(Conns) error { return nil }
 func (noIO) CloseStdin()        {}
 func (noIO) Close()             {}
 
+func (noIO) AwaitEnds(context.Context) {}
+
 // tally records what it observes.
 type tally struct {
 	mu    sync.Mutex

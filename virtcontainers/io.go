@@ -11,7 +11,7 @@ import (
 
 // IO is the engine's side of one process's stdio. The shim implements it; the
 // methods are called in the order in which they are listed here, each once,
-// except CloseStdin and Close, which may be called at any time and repeatedly,
+// except CloseStdin, Close and AwaitEnds, which may be called at any time and repeatedly,
 // Park and Rebind, which may be called in turn, and HoldStdin, which may overlap
 // with what follows it.
 type IO interface {
@@ -56,6 +56,9 @@ type IO interface {
 	CloseStdin()
 	// Close ends all copying and closes the engine's ends.
 	Close()
+	// AwaitEnds follows Close. It waits, not for long, until a program that is one
+	// of the engine's ends has ended: it may write what it has read to a log.
+	AwaitEnds(ctx context.Context)
 }
 
 // Streams names ends of stdio.

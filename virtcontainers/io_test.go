@@ -30,7 +30,8 @@ type testIO struct {
 	parked         bool
 	rebound        int // how often
 	closed         int
-	awaited        int // how often, before Close
+	endsAwaited    bool // after Close
+	awaited        int  // how often, before Close
 	copying        sync.WaitGroup
 }
 
@@ -179,6 +180,12 @@ func (i *testIO) Close() {
 			_ = conn.Close()
 		}
 	}
+}
+
+func (i *testIO) AwaitEnds(context.Context) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.endsAwaited = i.closed > 0
 }
 
 // output returns what was passed on so far.

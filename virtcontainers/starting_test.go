@@ -184,7 +184,7 @@ func TestDeleteAwaitsTheReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		output.mu.Lock()
-		if output.awaited != 2 || output.closed == 0 { // at the exit, and then
+		if output.awaited != 2 || output.closed == 0 || !output.endsAwaited { // at the exit, and then
 			t.Errorf("%q: awaited %d times before it was closed, closed %d times", execID, output.awaited, output.closed)
 		}
 		output.mu.Unlock()

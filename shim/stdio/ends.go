@@ -21,8 +21,10 @@ const (
 // ends are the engine's open ends; nil where it named none.
 type ends struct {
 	stdin, stdout, stderr *os.File
-	// outputs are what is to be closed for stdout and stderr.
+	// outputs are what is to be closed for stdout and stderr, and loggers those of
+	// them that are programs.
 	outputs []closer
+	loggers []*logger
 }
 
 // parseEnd splits an end into its scheme and the scheme's parameters.
@@ -102,7 +104,7 @@ func (i *IO) openOutput(path string, e *ends) (sink, error) {
 		if err != nil {
 			return sink{}, err
 		}
-		e.outputs = append(e.outputs, l)
+		e.outputs, e.loggers = append(e.outputs, l), append(e.loggers, l)
 		return sink{l.stdout, l.stderr}, nil
 	}
 	open := openFile

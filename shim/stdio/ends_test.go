@@ -193,3 +193,34 @@ func TestTerminalHasNoStderr(t *testing.T) {
 		t.Errorf("got %q, error %v", got[:n], err)
 	}
 }
+
+// AwaitEnds waits until a logger has written all that it has read, but not for one that
+// does not end.
+func TestLoggersAreAwaited(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	prog := script(t, fmt.Sprintf(`exec 5>&-; text=$(cat <&3); sleep 0.3; echo "$text" > %s`, out))
+	i := newIO(t, Paths{Stdout: "binary://" + prog, Stderr: "binary://" + prog})
+	write(t, i, "hello\n")
+	i.Close()
+	i.AwaitEnds(t.Context())
+	if got, err := os.ReadFile(out); string(got) != "hello\n" {
+		t.Errorf("the logger has written %q, %v", got, err)
+	}
+	l, err := startLogger(&url.URL{Path: script(t, `trap '' TERM; exec sleep 1000 5>&-`)}, "ns", "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.patience = 100 * time.Millisecond
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	l.awaitEnd(t.Context())
+	select {
+	case <-l.ended:
+		t.Error("a logger that does not end has ended")
+	default:
+	}
+	if err := EndLoggers(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

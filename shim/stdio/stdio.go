@@ -54,8 +54,10 @@ type IO struct {
 	mu    sync.Mutex // guards what follows
 	phase phase
 	in    *input // nil without one, and before Connect
-	// outputs are the engine's open ends of the outputs.
+	// outputs are the engine's open ends of the outputs, and loggers those of them
+	// that are programs, also once they are closed.
 	outputs []closer
+	loggers []*logger
 	// closeInput is set if CloseStdin was called before Connect.
 	closeInput bool
 }
@@ -113,7 +115,7 @@ func (i *IO) Connect(conns virtcontainers.Conns) error {
 	engine, err := i.openEnds() // may wait for a logger to be ready
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.outputs = engine.outputs
+	i.outputs, i.loggers = engine.outputs, engine.loggers
 	if err == nil && i.phase == phaseClosed {
 		err = errClosed
 	}
@@ -236,6 +238,16 @@ func (i *IO) Close() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.closeAll()
+}
+
+// AwaitEnds implements virtcontainers.IO.
+func (i *IO) AwaitEnds(ctx context.Context) {
+	i.mu.Lock()
+	loggers := i.loggers
+	i.mu.Unlock()
+	for _, l := range loggers {
+		l.awaitEnd(ctx)
+	}
 }
 
 // closeAll must be called with mu held. It does not block: FIFOs and connections
