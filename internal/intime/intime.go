@@ -2,11 +2,15 @@ package intime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 )
+
+// ErrGivenUp is the error of a call that was given up: it has not ended.
+var ErrGivenUp = errors.New("the host has not answered")
 
 // mostGivenUp bounds the calls that were given up and have not ended, of the whole
 // process: each keeps a thread, and Go's runtime ends a process with 10,000.
@@ -15,8 +19,8 @@ const mostGivenUp = 256
 // givenUp counts them.
 var givenUp atomic.Int64
 
-// Call calls f and waits for it no longer than ctx. If f ends later without an error,
-// drop gets its value, unless drop is nil. f must not write the caller's variables, nor
+// Call calls f and waits for it no longer than ctx: then it fails with ErrGivenUp. If f
+// ends later without an error, drop gets its value, unless drop is nil. f must not write the caller's variables, nor
 // use anything that the caller closes. With too many calls of this process that hang,
 // Call fails at once with errdefs.ErrUnavailable.
 func Call[T any](ctx context.Context, f func() (T, error), drop func(T)) (T, error) {
@@ -45,7 +49,7 @@ func Call[T any](ctx context.Context, f func() (T, error), drop func(T)) (T, err
 		return r.value, r.err
 	case <-ctx.Done():
 		givenUp.Add(1)
-		return none, fmt.Errorf("the host has not answered: %w", context.Cause(ctx))
+		return none, fmt.Errorf("%w: %w", ErrGivenUp, context.Cause(ctx))
 	}
 }
 

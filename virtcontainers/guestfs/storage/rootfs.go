@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync"
 
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/core/mount"
@@ -16,21 +17,46 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
 )
 
+// mounting has the targets at which MountRootfs mounts, or has given up to.
+var mounting sync.Map
+
 // MountRootfs mounts the engine's mounts, in order, at target, which it makes
 // if it is missing. Without mounts target must be a directory already: the
 // engine has mounted it (iSulad, CRI-O). It reports whether there is something
-// to unmount later. It inspects what the engine has mounted no longer than ctx.
+// to unmount later.
+//
+// It waits no longer than ctx: a mount may hang with its file system. One that comes
+// after all is removed then, and nothing else can be mounted at target before.
 func MountRootfs(ctx context.Context, mounts []*types.Mount, target string) (bool, error) {
 	if len(mounts) == 0 {
 		return false, intime.Do(ctx, func() error { return checkDirectory(target) })
 	}
+	if _, busy := mounting.LoadOrStore(target, nil); busy {
+		return false, fmt.Errorf("mount rootfs at %s: an earlier mount there has not ended: %w", target, errdefs.ErrUnavailable)
+	}
+	type result struct{ err error } // also an error of a mount that was given up gets to drop
+	made, err := intime.Call(ctx, func() (result, error) { return result{mountRootfs(mounts, target)}, nil }, func(late result) {
+		if late.err == nil {
+			_ = UnmountRootfs(target)
+		}
+		mounting.Delete(target)
+	})
+	if errors.Is(err, intime.ErrGivenUp) {
+		return false, fmt.Errorf("mount rootfs at %s: %w", target, err)
+	}
+	mounting.Delete(target)
+	err = errors.Join(made.err, err)
+	return err == nil, err
+}
+
+func mountRootfs(mounts []*types.Mount, target string) error {
 	if err := os.MkdirAll(target, 0o711); err != nil {
-		return false, fmt.Errorf("mount rootfs: %w", err)
+		return fmt.Errorf("mount rootfs: %w", err)
 	}
 	if err := rootfs.MountHost(mounts, target); err != nil {
-		return false, errors.Join(fmt.Errorf("mount rootfs at %s: %w", target, err), UnmountRootfs(target))
+		return errors.Join(fmt.Errorf("mount rootfs at %s: %w", target, err), UnmountRootfs(target))
 	}
-	return true, nil
+	return nil
 }
 
 func checkDirectory(path string) error {
