@@ -17,11 +17,11 @@ const callTimeout = time.Minute
 func bound(timeout time.Duration) ttrpc.UnaryClientInterceptor {
 	return func(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, info *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
 		if _, bounded := ctx.Deadline(); bounded {
-			return invoke(ctx, req, resp)
+			return within(ctx, req, resp, invoke)
 		}
 		limited, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		err := invoke(limited, req, resp)
+		err := within(limited, req, resp, invoke)
 		if err != nil && limited.Err() != nil && ctx.Err() == nil {
 			return fmt.Errorf("the guest did not answer %s within %v: %w", info.FullMethod, timeout, err)
 		}
