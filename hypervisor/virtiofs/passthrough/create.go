@@ -160,28 +160,21 @@ func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name st
 
 // created replies with a new, open file.
 func (fs *FS) created(r *wire.Request, dir *node, name string, fd int, flags uint32, stx *unix.Statx_t) unix.Errno {
-	n, errno := fs.intern(dir, name, stx, -1)
+	n, errno := fs.internHeld(dir, name, stx, -1)
 	if errno != 0 {
 		_ = unix.Close(fd)
 		return errno
 	}
 	var out fuse.EntryOut
 	fillEntry(dir, n, stx, &out)
-	held, errno := fs.nodes.get(n.id)
-	if errno != 0 {
-		_ = unix.Close(fd)
-		return errno
-	}
-	return fs.reply(r, &out, held, fd, flags)
+	return fs.reply(r, &out, n, fd, flags)
 }
 
 // reply replies with an entry and a handle for n and fd, both of which it takes
 // over.
 func (fs *FS) reply(r *wire.Request, out *fuse.EntryOut, n *node, fd int, flags uint32) unix.Errno {
-	id, errno := fs.handles.add(&handle{fd: fd, node: n, flags: flags})
+	id, errno := fs.keepHandle(&handle{fd: fd, node: n, flags: flags})
 	if errno != 0 {
-		_ = unix.Close(fd)
-		fs.nodes.put(n)
 		fs.nodes.forget(out.NodeId, 1)
 		return errno
 	}
@@ -228,16 +221,12 @@ func (fs *FS) keepNameless(t *Thread, r *wire.Request, dir *node, fd int, flags 
 		_ = unix.Close(fd)
 		return errno
 	}
-	n, errno := fs.intern(dir, "", &t.stx, path)
+	n, errno := fs.internHeld(dir, "", &t.stx, path)
 	if errno != 0 {
 		_ = unix.Close(fd)
 		return errno
 	}
 	var out fuse.EntryOut
 	fillEntry(dir, n, &t.stx, &out)
-	if n, errno = fs.nodes.get(n.id); errno != 0 {
-		_ = unix.Close(fd)
-		return errno
-	}
 	return fs.reply(r, &out, n, fd, flags)
 }

@@ -21,10 +21,8 @@ func (fs *FS) opendir(t *Thread, r *wire.Request) unix.Errno {
 		fs.nodes.put(n)
 		return errno
 	}
-	id, errno := fs.handles.add(&handle{fd: fd, node: n, dir: true})
+	id, errno := fs.keepHandle(&handle{fd: fd, node: n, dir: true})
 	if errno != 0 {
-		_ = unix.Close(fd)
-		fs.nodes.put(n)
 		return errno
 	}
 	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.openFlags(true, 0)})

@@ -26,7 +26,7 @@
 // What the guest knows can be saved, and loaded into another FS (state.go).
 //
 // FS is used by threads that contain.Enter has confined, each with a Thread.
-// Locks: table.mu, which also guards the slots, and handles.mu are held for a
-// few instructions, never across a system call. tree.rename is held across one,
-// and blocks only calls of its own tree.
+// Locks: table.mu, which also guards the slots, and handles.mu, which may be taken
+// within it, are held for a few instructions, never across a system call.
+// tree.rename is held across one, and blocks only calls of its own tree.
 package passthrough

@@ -23,10 +23,8 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	id, errno := fs.handles.add(&handle{fd: fd, node: n, flags: in.Flags})
+	id, errno := fs.keepHandle(&handle{fd: fd, node: n, flags: in.Flags})
 	if errno != 0 {
-		_ = unix.Close(fd)
-		fs.nodes.put(n)
 		return errno
 	}
 	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.openFlags(false, in.Flags)})

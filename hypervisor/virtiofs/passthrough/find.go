@@ -50,13 +50,15 @@ func (fs *FS) fdOfHandle(t *Thread, n *node) (int, unix.Errno) {
 func (fs *FS) done(n *node) {
 	tb := &fs.nodes
 	tb.mu.Lock()
-	fd := tb.rest(n)
-	if fd < 0 && n.tree.dead && tb.slots.all[n.slot].uses == 0 {
-		fd = tb.slots.remove(n)
+	fds := [2]int{tb.rest(n), -1} // the first may be another node's
+	if n.slot >= 0 && n.tree.dead && tb.slots.all[n.slot].uses == 0 {
+		fds[1] = tb.slots.remove(n)
 	}
 	tb.mu.Unlock()
-	if fd >= 0 {
-		_ = unix.Close(fd)
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
 	}
 }
 

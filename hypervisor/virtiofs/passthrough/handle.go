@@ -32,7 +32,24 @@ type handles struct {
 	limit int
 }
 
-// add gives a handle its number, or ENFILE; then the caller closes it.
+// keepHandle gives a handle its number. It takes over the descriptor and the hold on
+// the node, also when it fails: with ENFILE, or ESTALE for a mount that was dropped
+// meanwhile. Drop closes the handles that it finds after it has marked the mount.
+func (fs *FS) keepHandle(h *handle) (uint64, unix.Errno) {
+	id, errno := uint64(0), unix.ESTALE
+	fs.nodes.mu.Lock()
+	if !h.node.tree.dead {
+		id, errno = fs.handles.add(h)
+	}
+	fs.nodes.mu.Unlock()
+	if errno != 0 {
+		_ = unix.Close(h.fd)
+		fs.nodes.put(h.node)
+	}
+	return id, errno
+}
+
+// add gives a handle its number, or ENFILE.
 func (hs *handles) add(h *handle) (uint64, unix.Errno) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -141,15 +158,20 @@ func (hs *handles) has(which func(*handle) bool) bool {
 	return slices.ContainsFunc(hs.all, func(h *handle) bool { return h != nil && which(h) })
 }
 
-// clear empties the table and returns what was in it.
-func (hs *handles) clear() (all []*handle) {
+// clear closes all handles and empties the table. It returns the handles, and the
+// descriptors that are not in use.
+func (hs *handles) clear() (all []*handle, fds []int) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for _, h := range hs.all {
-		if h != nil {
-			all = append(all, h)
+		if h == nil {
+			continue
+		}
+		all = append(all, h)
+		if fd := h.close(); fd >= 0 {
+			fds = append(fds, fd)
 		}
 	}
 	hs.all, hs.free = nil, nil
-	return all
+	return all, fds
 }

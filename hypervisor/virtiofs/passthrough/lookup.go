@@ -105,13 +105,23 @@ func (fs *FS) inspect(t *Thread, dir *node, dfd int, name string) (fd int, errno
 
 // intern finds or makes the node of a file, and counts a lookup. fd is a
 // descriptor of it to keep as long as the node, -1 for none; intern takes it
-// over.
+// over. The node is not held: the guest may forget it at once.
 func (fs *FS) intern(dir *node, name string, stx *unix.Statx_t, fd int) (*node, unix.Errno) {
+	return fs.internAnd(dir, name, stx, fd, 0)
+}
+
+// internHeld is intern, and holds the node.
+func (fs *FS) internHeld(dir *node, name string, stx *unix.Statx_t, fd int) (*node, unix.Errno) {
+	return fs.internAnd(dir, name, stx, fd, 1)
+}
+
+func (fs *FS) internAnd(dir *node, name string, stx *unix.Statx_t, fd int, holds int32) (*node, unix.Errno) {
 	tb := &fs.nodes
 	tb.mu.Lock()
 	n, fds, errno := fs.find(dir, name, stx)
 	if errno == 0 {
 		n.lookups++
+		n.refs += holds
 		fd = tb.keepOpen(n, fd)
 	}
 	tb.mu.Unlock()

@@ -73,8 +73,9 @@ func newSession(minor, flags uint32) uint64 { return uint64(minor)<<32 | uint64(
 // reset removes everything that a guest knew and had open.
 func (fs *FS) reset() {
 	fs.session.Store(0)
-	closeAll(fs.handles.closeAll())
-	for _, h := range fs.handles.clear() {
+	open, fds := fs.handles.clear() // at once: other threads open files meanwhile
+	closeAll(fds)
+	for _, h := range open {
 		fs.nodes.put(h.node)
 	}
 	fs.nodes.forgetAll()
