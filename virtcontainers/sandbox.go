@@ -291,7 +291,7 @@ func (s *Sandbox) logBoot(ctx context.Context) {
 	info := s.client.Info
 	log.G(ctx).WithFields(s.boot.fields()).WithFields(log.Fields{
 		"vcpus": s.sizing.Initial().VCPUs, "memory_mib": s.sizing.Initial().MemoryMiB, "accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(), "template": s.template.key, "spare": s.spare != nil,
-		"guest_kernel": info.KernelRelease, "agent_version": info.AgentVersion, "agent_rss": info.AgentRss,
+		"guest_kernel": version(info.KernelRelease), "agent_version": version(info.AgentVersion), "agent_rss": info.AgentRss,
 		"guest_boot_to_agent_us": info.BootToAgentUs, "guest_boot_to_serving_us": info.BootToServingUs,
 	}).Info("sandbox booted")
 }

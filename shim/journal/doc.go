@@ -3,9 +3,9 @@
 // engine may have put its own copy anywhere, or nowhere.
 //
 //	logrus ── Fire ──┬── lines of the shim    (64 KiB) ──┬── After: one list, by number
-//	                 └── lines with a source  (64 KiB) ──┘
+//	                 └── foreign lines        (64 KiB) ──┘
 //
-// Lines with a source are those of the guest's agent, its console and an external
-// virtiofsd. They have their own room, so that a guest cannot push out the shim's
-// lines. The lines of a pod that has ended are gone.
+// Foreign lines are those of the guest's agent, its console, QEMU and an external
+// virtiofsd, and ttrpc's. They have their own room, so that a guest cannot push out the
+// shim's lines. The lines of a pod that has ended are gone.
 package journal

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"sort"
+	"strings"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -17,7 +18,7 @@ type Journal struct {
 	mu sync.Mutex // guards what follows
 	// last is the number of the newest line. The first has number 1.
 	last uint64
-	// own are the lines of the shim, others those with a source.
+	// own are the lines of the shim, others the foreign ones (IsForeign).
 	own, others list
 	changed     chan struct{} // closed and replaced when a line comes
 }
@@ -45,8 +46,7 @@ func (*Journal) Levels() []logrus.Level { return logrus.AllLevels }
 // Fire implements logrus.Hook. It never fails: a line that cannot be encoded is
 // replaced by one that says so.
 func (j *Journal) Fire(e *logrus.Entry) error {
-	text := encode(e)
-	_, foreign := e.Data[sourceField]
+	text, foreign := encode(e), IsForeign(e)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.last++
@@ -58,6 +58,17 @@ func (j *Journal) Fire(e *logrus.Entry) error {
 	close(j.changed)
 	j.changed = make(chan struct{})
 	return nil
+}
+
+// ttrpcPrefix begins the lines of the ttrpc package. Its client logs every frame that a
+// guest sends for a call that has ended.
+const ttrpcPrefix = "ttrpc: "
+
+// IsForeign reports whether a line is not the shim's own: one with a source, or one
+// that a guest may have ttrpc log.
+func IsForeign(e *logrus.Entry) bool {
+	_, sourced := e.Data[sourceField]
+	return sourced || strings.HasPrefix(e.Message, ttrpcPrefix)
 }
 
 func (l *list) add(newest line) {

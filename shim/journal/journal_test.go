@@ -124,3 +124,16 @@ func TestWait(t *testing.T) {
 		}
 	})
 }
+
+// A guest has ttrpc log a line for each frame that it sends: they push out none of the
+// shim's.
+func TestTTRPCLinesHaveTheirRoom(t *testing.T) {
+	l, j := newLogger()
+	l.Info("the shim's own")
+	for range limit / 64 {
+		l.WithField("stream", 7).Error("ttrpc: received message on inactive stream")
+	}
+	if got := messages(t, j.After(0)); got[0] != "the shim's own" {
+		t.Errorf("the first of %d lines is %q", len(got), got[0])
+	}
+}

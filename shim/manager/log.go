@@ -31,6 +31,7 @@ func OpenLog(ctx context.Context, p *Params) (context.Context, error) {
 		return ctx, fmt.Errorf("open log: %w", err)
 	}
 	entry := log.G(ctx).WithField("sandbox", p.ID)
+	entry.Logger.SetFormatter(newForeignShare(entry.Logger.Formatter))
 	entry.Logger.SetOutput(newLogBudget(w))
 	return log.WithLogger(ctx, entry), nil
 }

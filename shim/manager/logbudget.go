@@ -8,9 +8,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How much one shim may write into the engine's log. Some lines are written for
-// each frame that a guest sends (ttrpc's own, for a stream that is gone): a
-// hostile guest filled the host's disk with them, at 6 MiB a second.
+// How much one shim may write into the engine's log, half of it for lines that a guest
+// can cause (foreignShare). Some are written for each frame that it sends (ttrpc's
+// own, for a stream that is gone): a hostile guest filled the host's disk with them, at
+// 6 MiB a second.
 const (
 	logBurst     = 4 << 20  // bytes
 	logPerSecond = 16 << 10 // bytes

@@ -1,0 +1,59 @@
+package manager
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
+
+	"github.com/katabox/katabox/shim/journal"
+)
+
+// What lines that are not the shim's may have of its log: half. A guest can cause as
+// many of them as it likes, and the shim's own must be there all the same.
+const (
+	foreignBurst     = logBurst / 2
+	foreignPerSecond = logPerSecond / 2
+	// reportEvery is the minimum time between two lines that say how much was left out.
+	reportEvery = time.Second
+)
+
+// foreignShare leaves out the lines of others that exceed their share. The logger
+// formats several lines at once.
+type foreignShare struct {
+	logrus.Formatter
+
+	limiter *rate.Limiter
+
+	mu sync.Mutex // guards what follows
+	// lines and bytes were left out since reported.
+	lines, bytes int
+	reported     time.Time
+}
+
+func newForeignShare(f logrus.Formatter) *foreignShare {
+	return &foreignShare{Formatter: f, limiter: rate.NewLimiter(foreignPerSecond, foreignBurst)}
+}
+
+// Format implements logrus.Formatter. A line that is left out has no text.
+func (s *foreignShare) Format(e *logrus.Entry) ([]byte, error) {
+	text, err := s.Formatter.Format(e)
+	now := time.Now()
+	over := err == nil && journal.IsForeign(e) && !s.limiter.AllowN(now, len(text))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if over {
+		s.lines++
+		s.bytes += len(text)
+		return nil, nil
+	}
+	if s.lines == 0 || now.Sub(s.reported) < reportEvery {
+		return text, err
+	}
+	report := fmt.Sprintf("time=%q level=warning msg=\"%d lines of the guest and of QEMU, %d bytes, were left out: more than %d KiB a second\"\n",
+		now.Format(time.RFC3339Nano), s.lines, s.bytes, foreignPerSecond>>10)
+	s.lines, s.bytes, s.reported = 0, 0, now
+	return append([]byte(report), text...), err
+}
