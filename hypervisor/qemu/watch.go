@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
@@ -45,6 +46,9 @@ func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
 	}
 }
 
+// maxReason bounds QEMU's reason of a shutdown, in bytes: it is one of a few words.
+const maxReason = 64
+
 // note records a SHUTDOWN event, after which QEMU exits.
 func (vm *VM) note(ev qmp.Event) bool {
 	if ev.Event != "SHUTDOWN" {
@@ -54,7 +58,7 @@ func (vm *VM) note(ev qmp.Event) bool {
 	reason, _ := ev.Data["reason"].(string)
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
-	vm.shutdown = &shutdown{guest: guest, reason: reason}
+	vm.shutdown = &shutdown{guest: guest, reason: child.Printable(reason[:min(len(reason), maxReason)])}
 	return true
 }
 

@@ -61,6 +61,9 @@ func decode(line []byte) (message, error) {
 		if err != nil {
 			return message{}, fmt.Errorf("decode reply %.200q: %w", line, errNoID)
 		}
+		if w.Error != nil {
+			w.Error.bound()
+		}
 		return message{reply: &reply{id: id, value: w.Return, err: w.Error}}, nil
 	}
 	return message{}, fmt.Errorf("decode message: %.200q is not a greeting, an event or a reply", line)

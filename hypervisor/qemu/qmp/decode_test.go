@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestLineReader(t *testing.T) {
@@ -54,4 +55,17 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("decode(%q): an empty reply", line)
 		}
 	})
+}
+
+// A refusal goes to the engine and into logs only up to a bound.
+func TestRefusalIsBounded(t *testing.T) {
+	long := strings.Repeat("ä", maxDesc)
+	line := `{"id": 1, "error": {"class": "` + long + `", "desc": "` + long + `"}}`
+	m, err := decode([]byte(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := m.reply.err.Error(); len(text) > 2*maxDesc+100 || !utf8.ValidString(text) || !strings.HasSuffix(text, "ä [cut]") {
+		t.Errorf("%d bytes of an error, at the end %q", len(text), text[max(0, len(text)-20):])
+	}
 }

@@ -3,6 +3,7 @@ package qmp
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // ErrClosed means that the connection to QEMU is gone: QEMU ended, sent
@@ -24,6 +25,18 @@ const (
 type Error struct {
 	Class string `json:"class"`
 	Desc  string `json:"desc"`
+}
+
+// maxDesc bounds the text of a refusal, in bytes: it goes to the engine and into logs.
+const maxDesc = 4 << 10
+
+// bound cuts what a compromised QEMU may have made too long.
+func (e *Error) bound() {
+	for _, text := range []*string{&e.Class, &e.Desc} {
+		if len(*text) > maxDesc {
+			*text = strings.ToValidUTF8((*text)[:maxDesc], "") + " [cut]"
+		}
+	}
 }
 
 // Error implements error.

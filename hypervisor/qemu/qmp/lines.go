@@ -10,7 +10,7 @@ import (
 const (
 	// MaxMessage is the longest message that is accepted from QEMU, in
 	// bytes. query-qmp-schema's reply, the longest, has about 200 KiB.
-	MaxMessage = 64 << 20
+	MaxMessage = 4 << 20
 	// keepBuffer is the largest line buffer that is kept for the next line.
 	keepBuffer = 1 << 20
 )
