@@ -42,6 +42,9 @@ func TestEventsWithoutSense(t *testing.T) {
 	if _, err := c1.Delete(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	c2 := p.run("c2")
+	p.exits("c2", "", 2)
+	statusOf(t, initOf(t, c2))
 	p.told(
 		&api.Event{},
 		&api.Event{Event: &api.Event_Exit{Exit: &api.Exit{}}},
@@ -58,11 +61,12 @@ func TestEventsWithoutSense(t *testing.T) {
 	if status := statusOf(t, e1); status != 9 {
 		t.Errorf("e1's status %d", status)
 	}
+	p.told(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: "c2"}}}) // it has ended
 	p.host.Agent.OOM(sandboxID)
 	p.observer.until(t, "want an OOM", func() bool { return p.observer.oomCount() > 0 })
 	p.exits(sandboxID, "", 0)
 	p.awaitStopped()
-	p.observer.expect(t, "c1=1", "pod=0")
+	p.observer.expect(t, "c1=1", "c2=2", "pod=0")
 	if n := p.observer.oomCount(); n != 1 {
 		t.Errorf("%d OOM events, want 1", n)
 	}

@@ -102,7 +102,8 @@ func (s *Sandbox) handleEvent(ev *api.Event) {
 	case *api.Event_Exit:
 		s.handleExit(e.Exit)
 	case *api.Event_Oom:
-		if _, err := s.Container(e.Oom.ContainerId); err == nil {
+		// The agent sends a kill before the exit that follows from it.
+		if c := s.find(e.Oom.ContainerId); c != nil && !closed(c.init.known) {
 			s.observer.OutOfMemory(e.Oom.ContainerId)
 		}
 	}
