@@ -212,3 +212,15 @@ func TestMappings(t *testing.T) {
 	_, err = parseMaps(strings.NewReader("nonsense\n"), file)
 	failsWith(t, err, `line "nonsense"`)
 }
+
+// FuzzParseMaps reads the list of a process's mappings, whose paths that process names.
+func FuzzParseMaps(f *testing.F) {
+	f.Add("7f0000000000-7f0000001000 rw-p 00000000 00:01 7   /memfd:x (deleted)\n")
+	f.Add("7f0000000000-7f0000001000 rw-p 00000000 00:01 7 /a\\0127f00-7f10 rw-p 0 00:01 7\n")
+	f.Fuzz(func(t *testing.T, maps string) {
+		all, err := parseMaps(strings.NewReader(maps), FileID{0, 1, 7})
+		if err == nil && (len(all) == 0 || len(all) > maxMappings) {
+			t.Errorf("%d mappings", len(all))
+		}
+	})
+}
