@@ -13,7 +13,8 @@ import (
 )
 
 // Update changes the resource limits that res sets. The other limits and the
-// device rules stay as they are.
+// device rules stay as they are. A limit of memory that is less than what the
+// container uses is refused, with ErrFailedPrecondition.
 func (c *Container) Update(res *specs.LinuxResources) error {
 	adjustResources(res)
 	sayLost(c.id, fitResources(res, parentHas))
@@ -26,6 +27,11 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 	merged, err := updated(c.resources, res)
 	if err != nil {
 		return fmt.Errorf("update container %s: %w", c.id, err)
+	}
+	if m := res.Memory; m != nil && m.Limit != nil && *m.Limit > 0 {
+		if err := fitMemory(c.cgroups.Path(""), *m.Limit); err != nil {
+			return fmt.Errorf("update container %s: %w", c.id, err)
+		}
 	}
 	before := c.resources
 	before.Freezer = cgroups.Undefined
