@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -145,10 +146,33 @@ func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	if len(others) > 0 {
 		g.Dropped = append(g.Dropped, "devices of the host's: "+someOf(others))
 	}
-	spec.Linux.Devices = fifos
 	if r := spec.Linux.Resources; r != nil {
+		if lost := lostRules(r.Devices, spec.Linux.Devices); len(lost) > 0 {
+			g.Dropped = append(g.Dropped, "cgroup rules for host disks that are not requested as devices: "+someOf(lost))
+		}
 		r.Devices = slices.DeleteFunc(r.Devices, allowsHostDisks)
 	}
+	spec.Linux.Devices = fifos
+}
+
+// lostRules lists the rules for numbers of the host's disks beside those that engines
+// add for each device that is requested.
+func lostRules(rules []specs.LinuxDeviceCgroup, requested []specs.LinuxDevice) []string {
+	var lost []string
+	for _, rule := range rules {
+		has := func(d specs.LinuxDevice) bool {
+			return d.Type == rule.Type && d.Major == *rule.Major && rule.Minor != nil && d.Minor == *rule.Minor
+		}
+		if !allowsHostDisks(rule) || slices.ContainsFunc(requested, has) {
+			continue
+		}
+		minor := "*"
+		if rule.Minor != nil && *rule.Minor != -1 {
+			minor = strconv.FormatInt(*rule.Minor, 10)
+		}
+		lost = append(lost, fmt.Sprintf("b %d:%s", *rule.Major, minor))
+	}
+	return lost
 }
 
 // allowsHostDisks reports whether a rule is for block devices by their number. The

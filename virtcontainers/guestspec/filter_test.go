@@ -200,10 +200,15 @@ func TestFilterDeviceRules(t *testing.T) {
 		{Type: "b", Major: eight, Minor: eight, Access: "w"},
 	}
 	spec := hostSpec()
-	spec.Linux.Resources.Devices = append(slices.Clone(kept), rule("b", eight, eight), rule("b", eight, all), rule("b", eight, nil))
-	linux, _ := filteredWith(t, spec, Paths{}, Rules{})
+	spec.Linux.Resources.Devices = append(slices.Clone(kept), rule("b", eight, eight), rule("b", eight, all), rule("b", eight, nil), rule("b", ptr(int64(9)), eight))
+	spec.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/asked", Type: "b", Major: 9, Minor: 8}}
+	linux, g := filteredWith(t, spec, Paths{Devices: map[string]bool{"/dev/asked": true}}, Rules{})
 	if diff := cmp.Diff(kept, linux.Resources.Devices); diff != "" {
 		t.Error(diff)
+	}
+	// The rule of a device that is given is not missed.
+	if want := "cgroup rules for host disks that are not requested as devices: b 8:8, b 8:*, b 8:*"; !slices.Contains(g.Dropped, want) {
+		t.Errorf("dropped %q, want %q", g.Dropped, want)
 	}
 }
 
