@@ -66,6 +66,10 @@ var known = []difference{
 		why: "as above, for System V IPC",
 	},
 	{
+		engines: []string{"docker-28", "docker-26.1"}, row: "below: read only", runc: "9", kata: "0",
+		why: "Docker makes mounts below a read-only volume read-only, too, with a runtime whose features it knows, and it does not ask a shim for them; see below",
+	},
+	{
 		row: "cpus: set", runc: `exit 0 "1\n"`, kata: `exit 0 "2\n"`,
 		why: "the machine gets one vCPU for each CPU of the set in addition to `default_vcpus`; all of them run on that set",
 	},

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/katabox/katabox/tests/image"
 )
 
@@ -17,6 +19,7 @@ func fileScenes() []scene {
 		{name: "cp", short: true, play: playCopy},
 		{name: "cp stopped", play: playCopyStopped},
 		{name: "volumes", play: playVolumes},
+		{name: "below", play: playBelow},
 		{name: "root", play: playRoot},
 		{name: "commit", play: playCommit},
 	}
@@ -117,6 +120,17 @@ func playVolumes(ctx context.Context, s *stage) {
 	s.expect("tmpfs", r.line(0), "1024")
 	s.expect("shm", r.line(1), "8192")
 	s.expect("tmpfs options", r.line(2)+" "+r.line(3), "1770 1")
+}
+
+// playBelow notes what a read-only volume makes of a mount below it.
+func playBelow(ctx context.Context, s *stage) {
+	dir := s.t.TempDir()
+	sub := filepath.Join(dir, "sub")
+	if err := errors.Join(os.Mkdir(sub, 0o755), unix.Mount("sub", sub, "tmpfs", 0, "")); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = unix.Unmount(sub, unix.MNT_DETACH) })
+	s.note("read only", s.script(ctx, "touch /v/new && exit 8; touch /v/sub/new || exit 9", "-v", dir+":/v:ro").code)
 }
 
 func playRoot(ctx context.Context, s *stage) {

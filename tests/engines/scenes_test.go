@@ -17,6 +17,6 @@ type scene struct {
 }
 
 func scenes() []scene {
-	return slices.Concat(runScenes(), execScenes(), lifeScenes(), daemonScenes(), fileScenes(), networkScenes(), connectScenes(), limitScenes(), rightScenes(),
+	return slices.Concat(runScenes(), execScenes(), lifeScenes(), changeScenes(), daemonScenes(), fileScenes(), networkScenes(), connectScenes(), limitScenes(), rightScenes(),
 		podScenes(), readerScenes())
 }
