@@ -17,7 +17,7 @@ import (
 
 func logsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "logs", Usage: "show what a container has written", ArgsUsage: "NAME",
+		Name: "logs", Usage: "print the output of a container", ArgsUsage: "NAME",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow the output until the container ends"}, storeFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
@@ -51,7 +51,7 @@ func rmCommand() *cli.Command {
 		Name: "rm", Usage: "remove containers", ArgsUsage: "NAME...",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "running containers, too"},
+			&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "remove running containers, too"},
 			&cli.BoolFlag{Name: "images", Usage: "remove the images that no container uses, with their layers"},
 			storeFlag(),
 		},
