@@ -54,5 +54,5 @@ func findBundle(bundles, sandboxID string) (string, error) {
 	case 1:
 		return filepath.Join(bundles, found[0]), nil
 	}
-	return "", fmt.Errorf("find sandbox %s: %d bundles below %s have an id with this prefix, want one", sandboxID, len(found), bundles)
+	return "", fmt.Errorf("find sandbox %s: %d sandboxes below %s have an id with this prefix, want one", sandboxID, len(found), bundles)
 }

@@ -44,7 +44,7 @@ func TestSandboxBundleSaysWhatIsMissing(t *testing.T) {
 	}
 	for id, want := range map[string]string{
 		"gone": "find sandbox gone: no bundle below " + dir + " has this id: has the pod ended?",
-		"pod":  "find sandbox pod: 2 bundles below " + dir + " have an id with this prefix, want one",
+		"pod":  "find sandbox pod: 2 sandboxes below " + dir + " have an id with this prefix, want one",
 	} {
 		if _, err := findBundle(dir, id); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", id, err, want)

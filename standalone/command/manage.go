@@ -39,7 +39,7 @@ func stopCommand() *cli.Command {
 			}
 			after := time.Duration(c.Uint("time")) * time.Second
 			return named(ctx, c, 0, func(ctx context.Context, m *container.Manager, name string) error {
-				defer saySlow(c.Root().ErrWriter, patience, fmt.Sprintf("kata-runtime: stop %s: it is killed after %s", name, after))()
+				defer saySlow(c.Root().ErrWriter, patience, fmt.Sprintf("kata-runtime: stop %s: waiting; it will be killed after %s", name, after))()
 				return m.Stop(ctx, name, after)
 			})
 		},
