@@ -275,7 +275,7 @@ func TestInstallRefusesBeforeItChanges(t *testing.T) {
 		"its handler":       {map[string]string{"etc/containerd/config.toml": "version = 2\n" + (containerd{handler: "kata"}).table(2)}, good, "has a runtime handler kata already"},
 		"version 1":         {map[string]string{"etc/containerd/config.toml": "root = \"/x\"\n"}, good, "config migrate"},
 		"not TOML":          {map[string]string{"etc/containerd/config.toml": "version = \n"}, good, "read /etc/containerd/config.toml"},
-		"an inline table":   {map[string]string{"etc/containerd/config.toml": "version = 2\nplugins = {}\n"}, good, "would not be TOML"},
+		"an inline table":   {map[string]string{"etc/containerd/config.toml": "version = 2\nplugins = {}\n"}, good, "would no longer be valid TOML"},
 		"half a block":      {map[string]string{"etc/containerd/config.toml": blockBegin + "\nversion = 2\n"}, good, "by hand"},
 		"containerd's word": {nodes["containerd 2.x"], func(_ *Options, h *host) { h.refuses = errors.New("row 3") }, "row 3"},
 		"not taken up":      {nodes["containerd 2.x"], func(_ *Options, h *host) { h.dump = "version = 3\n" }, "would ignore"},

@@ -28,7 +28,7 @@ func (c containerd) validate(ctx context.Context, p plan) (notice string, err er
 	for _, f := range p {
 		var parsed map[string]any
 		if err := toml.Unmarshal(f.data, &parsed); err != nil {
-			return "", fmt.Errorf("%s would not be TOML any more: %w", f.name, err)
+			return "", fmt.Errorf("%s would no longer be valid TOML: %w", f.name, err)
 		}
 	}
 	if !c.node.exists(path.Dir(containerdConfig)) {

@@ -188,7 +188,7 @@ func (c *Container) saveInto(ctx context.Context, to *saving, exit bool) error {
 		return nil
 	}
 	if goErr := c.goOn(ctx, taken); goErr != nil {
-		lost := fmt.Errorf("the machine does not run on after it was saved: %w", goErr)
+		lost := fmt.Errorf("the machine did not resume after it was saved: %w", goErr)
 		c.sandbox.lose(lost)
 		_ = c.init.io.Rebind(Conns{}) // otherwise the engine waits for the end of the output
 		return errors.Join(err, lost)

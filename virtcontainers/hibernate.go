@@ -203,7 +203,7 @@ func (s *Sandbox) continueAfter(ctx context.Context, cause error) error {
 	}
 	err := s.run(context.WithoutCancel(ctx))
 	if err != nil {
-		s.lose(fmt.Errorf("the machine does not run after a hibernation that failed (%w): %w", cause, err))
+		s.lose(fmt.Errorf("the machine did not resume after a failed hibernation (%w): %w", cause, err))
 	}
 	return err
 }

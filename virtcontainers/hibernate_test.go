@@ -313,7 +313,7 @@ func TestCallWhileFallingAsleep(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // until it waits
 		return nil
 	})
-	if _, err := s.Hibernate(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "a call to pause container c1 came for it") {
+	if _, err := s.Hibernate(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "a call to pause container c1 needs it") {
 		t.Errorf("error %v", err)
 	}
 	if err := <-called; err != nil {

@@ -78,7 +78,7 @@ func TestCallWhileImageHangs(t *testing.T) {
 		}()
 		return nil
 	})
-	if _, err := s.Hibernate(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "a call to pause container c1 came for it") {
+	if _, err := s.Hibernate(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "a call to pause container c1 needs it") {
 		t.Errorf("error %v", err)
 	}
 	if err := await(t, "the call", called); err != nil {

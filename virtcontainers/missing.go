@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -33,12 +34,17 @@ type TemplateOrder struct {
 // bounded by its context, and must be called once.
 type StartMaker func(TemplateOrder) (wait func(context.Context) error, err error)
 
-// sourceFile is the file that a configuration was read from; empty for none.
+// sourceFile is the absolute path of the file that a configuration was read from;
+// empty for none. It identifies the configuration to all processes of the host.
 func sourceFile(cfg *config.Config) string {
 	if len(cfg.Source) == 0 {
 		return ""
 	}
-	return cfg.Source[0]
+	path, err := filepath.Abs(cfg.Source[0])
+	if err != nil { // the working directory was removed
+		return cfg.Source[0]
+	}
+	return path
 }
 
 // leaveHome records which cgroups this process is in, before it joins the

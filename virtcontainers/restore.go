@@ -56,7 +56,7 @@ func OpenRestoration(ctx context.Context, dir string, cfg *config.Config, opts C
 func openRestoration(dir string, key checkpoint.Key, opts ContainerOptions) (*Restoration, error) {
 	file, err := regular.Open(filepath.Join(dir, checkpoint.File)) // a checkpoint may come from anywhere
 	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("it is no checkpoint of this runtime: %w: %w", err, errdefs.ErrInvalidArgument)
+		err = fmt.Errorf("it is not a checkpoint of this runtime: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	if err != nil {
 		return nil, err

@@ -294,7 +294,7 @@ func TestRestoreRefusals(t *testing.T) {
 		"no file": {func(t *testing.T, _ *saver, r *restoration) {
 			t.Helper()
 			r.dir = t.TempDir()
-		}, errdefs.IsInvalidArgument, "no checkpoint of this runtime"},
+		}, errdefs.IsInvalidArgument, "not a checkpoint of this runtime"},
 		"another file": {func(t *testing.T, _ *saver, r *restoration) {
 			t.Helper()
 			r.dir = t.TempDir()

@@ -150,7 +150,7 @@ func (t *turnstile) lock(ctx context.Context) error {
 		select {
 		case <-idle:
 		case <-ctx.Done():
-			return fmt.Errorf("it is busy: it wakes, or calls to the guest are under way: %w", errdefs.ErrUnavailable)
+			return fmt.Errorf("it is busy: it is waking up, or calls to the guest are under way: %w", errdefs.ErrUnavailable)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (t *turnstile) unlessWanted(ctx context.Context) (_ context.Context, stop f
 
 // busy is why the sandbox does not fall asleep.
 func (t *turnstile) busy() error {
-	return fmt.Errorf("it is busy: %s came for it: %w", t.caller(), errdefs.ErrUnavailable)
+	return fmt.Errorf("it is busy: %s needs it: %w", t.caller(), errdefs.ErrUnavailable)
 }
 
 // caller is the call for which the sandbox does not sleep any more.

@@ -46,7 +46,7 @@ func madviseOnThread(pid int, start, size uint64, advice int) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("none of its threads but the first makes the call: %w", err)
+		return fmt.Errorf("no thread except the first can make the call: %w", err)
 	}
 	return nil
 }

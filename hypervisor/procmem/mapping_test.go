@@ -157,7 +157,7 @@ func TestDiscardFails(t *testing.T) {
 	p.is(t, "original")
 
 	err := madvise(singleThreaded(t), 0, pageSize, unix.MADV_DONTNEED)
-	failsWith(t, err, "none of its threads but the first makes the call: it has only one")
+	failsWith(t, err, "no thread except the first can make the call: it has only one")
 
 	// A thread of another process is let go.
 	threads, err := waiting(p.Process.Pid)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/containerd/log"
 
@@ -19,9 +20,14 @@ import (
 func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	err := vm.attach(ctx, d)
 	if err != nil {
-		return vm.explain(ctx, fmt.Sprintf("attach %T %q to virtual machine", d, d.DeviceID()), err)
+		return vm.explain(ctx, fmt.Sprintf("attach %s %q to virtual machine", kindOf(d), d.DeviceID()), err)
 	}
 	return nil
+}
+
+// kindOf names a device's kind in errors.
+func kindOf(d hypervisor.Device) string {
+	return strings.TrimPrefix(fmt.Sprintf("%T", d), "hypervisor.")
 }
 
 func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {

@@ -97,11 +97,11 @@ func program(path string) (string, error) {
 	if bytes.HasPrefix(start, []byte(elf.ELFMAG)) {
 		return path, nil
 	}
-	kind := "no ELF file"
+	kind := "not an ELF program"
 	if bytes.HasPrefix(start, []byte("#!")) {
 		kind = "a script"
 	}
-	return "", fmt.Errorf("monitor executable %s is %s, which cannot run in QEMU's own root directory: "+
+	return "", fmt.Errorf("monitor executable %s is %s: only an ELF program can run in QEMU's own root directory: "+
 		"set hypervisor.qemu.path to the QEMU program itself, or hypervisor.qemu.rootless = false: %w",
 		path, kind, errdefs.ErrInvalidArgument)
 }

@@ -27,8 +27,8 @@ func TestJailWantsProgram(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"#!/bin/sh\nexec qemu-system-x86_64 \"$@\"\n": "is a script",
-		"exec qemu-system-x86_64 \"$@\"\n":            "is no ELF file",
-		"":                                            "is no ELF file",
+		"exec qemu-system-x86_64 \"$@\"\n":            "is not an ELF program",
+		"":                                            "is not an ELF program",
 	} {
 		wrapper := filepath.Join(dir, "wrapper")
 		if err := os.WriteFile(wrapper, []byte(text), 0o700); err != nil {

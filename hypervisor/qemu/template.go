@@ -78,7 +78,7 @@ func (vm *VM) loadSealed(ctx context.Context, t hypervisor.Template) error {
 func (vm *VM) loadState(ctx context.Context, t hypervisor.Template) error {
 	for _, d := range t.Devices {
 		if err := vm.attach(ctx, d); err != nil {
-			return fmt.Errorf("attach %T %q: %w", d, d.DeviceID(), err)
+			return fmt.Errorf("attach %s %q: %w", kindOf(d), d.DeviceID(), err)
 		}
 	}
 	return vm.migrate(ctx, load, t.State, shared)

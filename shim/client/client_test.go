@@ -79,7 +79,10 @@ func checkTimeline(ctx context.Context, t *testing.T, p Program) {
 	if _, err := ConnectSandbox(ctx, records, "other"); !errdefs.IsNotFound(err) {
 		t.Errorf("connected to a pod that is not there: %v", err)
 	}
-	s, err := ConnectSandbox(ctx, records, p.ID)
+	if _, err := ConnectSandbox(ctx, records, ""); !errdefs.IsNotFound(err) {
+		t.Errorf("connected to a pod without an id: %v", err)
+	}
+	s, err := ConnectSandbox(ctx, records, p.ID[:len(p.ID)-1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -17,33 +19,42 @@ import (
 )
 
 // ConnectSandbox connects to the shim of a running sandbox of any engine whose
-// record is below root. If there is no such sandbox the error is an
-// errdefs.ErrNotFound, if two engines have one with that id an
-// errdefs.ErrFailedPrecondition.
+// record is below root: the one with that id, or the only one whose id has it as a
+// prefix. If there is no such sandbox the error is an errdefs.ErrNotFound, if there
+// are several an errdefs.ErrFailedPrecondition.
 func ConnectSandbox(ctx context.Context, root, id string) (*Shim, error) {
-	records, err := persist.Find(root, id)
+	shim, err := findShim(root, id)
 	if err != nil {
 		return nil, fmt.Errorf("find sandbox %s: %w", id, err)
 	}
-	var running []persist.Process
-	for _, r := range records {
-		if r.Shim.Alive() {
-			running = append(running, r.Shim)
-		}
-	}
-	switch len(running) {
-	case 0:
-		return nil, fmt.Errorf("find sandbox %s: no pod of that id runs: %w", id, errdefs.ErrNotFound)
-	case 1:
-	default:
-		return nil, fmt.Errorf("find sandbox %s: %d engines have a pod of that id: %w", id, len(running), errdefs.ErrFailedPrecondition)
-	}
 	// A shim's working directory is its bundle.
-	dir, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(running[0].PID), "cwd"))
+	dir, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(shim.PID), "cwd"))
 	if err != nil {
 		return nil, fmt.Errorf("find bundle of sandbox %s: %w", id, err)
 	}
 	return Connect(ctx, dir)
+}
+
+// findShim returns the running shim of the sandbox that ConnectSandbox connects to.
+func findShim(root, id string) (persist.Process, error) {
+	records, err := persist.List(root)
+	if err != nil {
+		return persist.Process{}, err
+	}
+	running := slices.DeleteFunc(records, func(r *persist.Record) bool {
+		return id == "" || !strings.HasPrefix(r.SandboxID, id) || !r.Shim.Alive()
+	})
+	exact := slices.DeleteFunc(slices.Clone(running), func(r *persist.Record) bool { return r.SandboxID != id })
+	if len(exact) > 0 {
+		running = exact
+	}
+	switch len(running) {
+	case 0:
+		return persist.Process{}, fmt.Errorf("no pod of that id runs: %w", errdefs.ErrNotFound)
+	case 1:
+		return running[0].Shim, nil
+	}
+	return persist.Process{}, fmt.Errorf("%d pods have ids with this prefix: %w", len(running), errdefs.ErrFailedPrecondition)
 }
 
 // Timeline returns how the shim's sandbox and its containers started.

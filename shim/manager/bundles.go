@@ -48,8 +48,11 @@ func findBundle(bundles, sandboxID string) (string, error) {
 			found = append(found, e.Name())
 		}
 	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("sandbox %s: %d sandboxes of %s have an id with this prefix, want one", sandboxID, len(found), bundles)
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("find sandbox %s: no bundle below %s has this id: has the pod ended?", sandboxID, bundles)
+	case 1:
+		return filepath.Join(bundles, found[0]), nil
 	}
-	return filepath.Join(bundles, found[0]), nil
+	return "", fmt.Errorf("find sandbox %s: %d sandboxes below %s have an id with this prefix, want one", sandboxID, len(found), bundles)
 }

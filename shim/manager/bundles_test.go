@@ -33,3 +33,21 @@ func TestSandboxBundle(t *testing.T) {
 		}
 	}
 }
+
+// What docs/troubleshooting.md says of a container whose pod is gone.
+func TestSandboxBundleSaysWhatIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"pod-1", "pod-2"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]string{
+		"gone": "find sandbox gone: no bundle below " + dir + " has this id: has the pod ended?",
+		"pod":  "find sandbox pod: 2 sandboxes below " + dir + " have an id with this prefix, want one",
+	} {
+		if _, err := findBundle(dir, id); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", id, err, want)
+		}
+	}
+}

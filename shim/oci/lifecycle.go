@@ -162,7 +162,7 @@ func (r *Runtime) removeUnfinished(id string) error {
 	}
 	for _, e := range entries {
 		if !containersFile.MatchString(e.Name()) {
-			return fmt.Errorf("remove container's directory: %s is no file of a container's: is --root right? %w",
+			return fmt.Errorf("remove container's directory: %s is not a file of a container: is --root right? %w",
 				filepath.Join(r.dir(id), e.Name()), errdefs.ErrFailedPrecondition)
 		}
 	}

@@ -138,7 +138,7 @@ func TestRestoreFails(t *testing.T) {
 		"no checkpoint": {func(t *testing.T, _ *shim, r *taskapi.CreateTaskRequest) {
 			t.Helper()
 			r.Checkpoint = t.TempDir()
-		}, errdefs.IsInvalidArgument, "no checkpoint of this runtime"},
+		}, errdefs.IsInvalidArgument, "not a checkpoint of this runtime"},
 		"configuration": {func(t *testing.T, _ *shim, _ *taskapi.CreateTaskRequest) {
 			t.Helper()
 			configure(t, "[hypervisor.qemu]\ndefault_memory = 300\n")

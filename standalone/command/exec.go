@@ -11,10 +11,10 @@ import (
 
 func execCommand() *cli.Command {
 	return &cli.Command{
-		Name: "exec", Usage: "run a further command in a container", ArgsUsage: "NAME COMMAND [ARGUMENT...]",
+		Name: "exec", Usage: "run another command in a container", ArgsUsage: "NAME COMMAND [ARGUMENT...]",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "pass standard input on"},
+			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "connect standard input"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give the command a terminal"},
 			&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "`KEY=VALUE`, or KEY for this process's own value; may be repeated"},
 			&cli.StringFlag{Name: "workdir", Aliases: []string{"w"}, Usage: "the working `DIRECTORY`"},

@@ -17,7 +17,7 @@ import (
 
 func logsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "logs", Usage: "show what a container has written", ArgsUsage: "NAME",
+		Name: "logs", Usage: "print the output of a container", ArgsUsage: "NAME",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow the output until the container ends"}, storeFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
@@ -39,7 +39,7 @@ func stopCommand() *cli.Command {
 			}
 			after := time.Duration(c.Uint("time")) * time.Second
 			return named(ctx, c, 0, func(ctx context.Context, m *container.Manager, name string) error {
-				defer saySlow(c.Root().ErrWriter, patience, fmt.Sprintf("kata-runtime: stop %s: it is killed after %s", name, after))()
+				defer saySlow(c.Root().ErrWriter, patience, fmt.Sprintf("kata-runtime: stop %s: waiting; it will be killed after %s", name, after))()
 				return m.Stop(ctx, name, after)
 			})
 		},
@@ -51,7 +51,7 @@ func rmCommand() *cli.Command {
 		Name: "rm", Usage: "remove containers", ArgsUsage: "NAME...",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "running containers, too"},
+			&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "remove running containers, too"},
 			&cli.BoolFlag{Name: "images", Usage: "remove the images that no container uses, with their layers"},
 			storeFlag(),
 		},

@@ -19,11 +19,11 @@ import (
 
 func psCommand() *cli.Command {
 	return &cli.Command{
-		Name: "ps", Usage: "list containers without an engine, and the host's other pods",
+		Name: "ps", Usage: "list containers of kata-runtime run, and the host's other pods",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "show containers that have ended, too"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "show names alone"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print only names"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			storeFlag(),
 		},

@@ -26,10 +26,10 @@ func runCommand() *cli.Command {
 		UseShortOptionHandling: true,
 		OnUsageError:           usageError,
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "pass standard input on"},
+			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "connect standard input"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give the command a terminal"},
-			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "leave the container in the background and print its name"},
-			&cli.BoolFlag{Name: "rm", Usage: "remove the container at its end"},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "run the container in the background and print its name"},
+			&cli.BoolFlag{Name: "rm", Usage: "remove the container when it ends"},
 			&cli.StringFlag{Name: "name", Usage: "the container's `NAME`"},
 			&cli.StringFlag{Name: "pull", Usage: "`WHEN` to ask the registry: missing, always, never", Value: pullMissing},
 			&cli.StringFlag{Name: "network", Usage: "`PROGRAM` of the network: pasta, slirp4netns, or none (default: the first that works)"},

@@ -2,6 +2,7 @@ package container
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 )
 
@@ -23,16 +24,30 @@ func (e *StartError) Error() string { return "start command: " + e.Err.Error() }
 
 func (e *StartError) Unwrap() error { return e.Err }
 
+// ofExec matches what os/exec and execve(2) say about a command: exec: "x": ..., or
+// exec /x: ... Errors of the runtime also name executables, and what it executes.
+var ofExec = regexp.MustCompile(`\bexec(: "| [./]| [^ ]+: )`)
+
 // startError determines why a command did not start. The guest's runtime reports
 // that only as text: that of Go's os/exec and of the kernel's errors.
 func startError(err error) error {
 	text := err.Error()
-	switch {
-	case strings.Contains(text, "executable file not found in $PATH"), strings.Contains(text, "no such file or directory") && strings.Contains(text, "exec"):
-		return &StartError{Code: ExitNotThere, Err: err}
-	case strings.Contains(text, "exec") && (strings.Contains(text, "permission denied") ||
-		strings.Contains(text, "exec format error") || strings.Contains(text, "is a directory")):
-		return &StartError{Code: ExitNoPermit, Err: err}
+	if !ofExec.MatchString(text) {
+		return err
+	}
+	for _, reason := range []struct {
+		text string
+		code int
+	}{
+		{"executable file not found in $PATH", ExitNotThere},
+		{"no such file or directory", ExitNotThere},
+		{"permission denied", ExitNoPermit},
+		{"exec format error", ExitNoPermit},
+		{"is a directory", ExitNoPermit},
+	} {
+		if strings.Contains(text, reason.text) {
+			return &StartError{Code: reason.code, Err: err}
+		}
 	}
 	return err
 }

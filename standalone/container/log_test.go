@@ -186,6 +186,12 @@ func TestStartErrors(t *testing.T) {
 		`exec /x: exec format error`:                                       126,
 		`open /dev/kvm: permission denied`:                                 125,
 		`mount rootfs: no such file or directory`:                          125,
+		`exec /x y: no such file or directory`:                             127,
+		`exec bin/x: no such file or directory`:                            127,
+		`boot sandbox c: vm: find monitor executable: stat /usr/bin/qemu-system-x86_64: no such file or directory`: 125,
+		`boot sandbox c: vm: launch virtual machine c: execute /usr/bin/qemu-system-x86_64: permission denied`:     125,
+		`exec in container c: open /sys/fs/cgroup/c: no such file or directory`:                                    125,
+		`exec in container c: exec: "nosuch": executable file not found in $PATH`:                                  127,
 	} {
 		if got := CodeOf(fmt.Errorf("run: %w", startError(errors.New(text)))); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)

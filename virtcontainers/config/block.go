@@ -96,13 +96,14 @@ var blockKeys = []key{
 var volumeKeys = []key{
 	define("runtime.disable_guest_empty_dir", true, boolean,
 		func(d *draft) *bool { return &d.Runtime.GuestEmptyDir },
-		"Keep emptyDir volumes on the host, where the kubelet measures their use. Otherwise they are directories in the guest.").
+		"Share emptyDir volumes on disk with the guest as directories of the host. With false each is a disk of the guest, as with "+
+			"emptydir_mode = \"block-plain\". The kubelet measures the use of both.").
 		negated(),
 	define("runtime.emptydir_mode", EmptyDirShared,
 		oneOf(`"shared-fs" or "block-plain"; nothing here encrypts disks for "block-encrypted"`, EmptyDirShared, EmptyDirBlock),
 		func(d *draft) *string { return &d.Runtime.EmptyDirMode },
-		"What emptyDir volumes on the host are: shared-fs, a directory that the guest sees, or block-plain, a file in it that is "+
-			"the guest's disk.").orDefault(),
+		"What an emptyDir volume on the host's disk is for the guest: shared-fs, a shared directory, or block-plain, a disk, which is a "+
+			"file in that directory.").orDefault(),
 	define("runtime.kubelet_root_dir", "/var/lib/kubelet", cleanPath,
 		func(d *draft) *string { return &d.Runtime.KubeletDir },
 		"The kubelet's directory (its --root-dir), used to recognise pods' volumes.").orDefault(),

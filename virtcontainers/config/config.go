@@ -224,7 +224,7 @@ type Runtime struct {
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration
-	// GuestEmptyDir keeps emptyDir volumes in the guest and not on the host.
+	// GuestEmptyDir has the same effect as EmptyDirBlock.
 	GuestEmptyDir bool
 	// EmptyDirMode is how emptyDir volumes on the host reach the guest:
 	// EmptyDirShared or EmptyDirBlock.

@@ -23,7 +23,7 @@ const docsHead = `# Configuration: files, keys, annotations
 
 ## Which file
 
-The file is read when a pod is made, so a change holds for the next pod. The first of these is taken:
+The file is read when a pod is made, so a change applies to the next pod. The first of these files that exists is used:
 
 1. the file that the engine names (containerd's ` + "`ConfigPath`" + ` option, ` + "`ctr run --runtime-config-path`" + `);
 2. ` + "`$KATA_CONF_FILE`" + ` in the engine's environment;
@@ -31,11 +31,12 @@ The file is read when a pod is made, so a change holds for the next pod. The fir
 4. ` + "`share/defaults/kata-containers/configuration.toml`" + ` beside the shim's directory, as in ` + "`/opt/kata`" + `;
 5. ` + "`/usr/share/defaults/kata-containers/configuration.toml`" + `.
 
-A file that is named (1, 2) must be there, and so must be the target of a link. Without any, all defaults below hold. The ` + "`*.toml`" + ` files of the directory
-` + "`config.d`" + ` beside the file are merged over it, key by key, in the order of their names: the last that has a key gives its
-value. If the file is a symbolic link, the directory is the one beside its target. Drop-ins beside the link, or beside a
-place earlier in this list that has no file, are ignored with a warning. To change one key, put it into a file
-there:
+A file that is named (1, 2) must exist, and so must the target of a symbolic link. Without any file the defaults below apply.
+
+## Drop-ins
+
+The files ` + "`config.d/*.toml`" + ` beside the file are merged over it, key by key, in the order of their names: if several have the same key,
+the last one counts. To change one key, put it into a file there:
 
 ` + "```toml" + `
 # config.d/50-memory.toml, beside the configuration file
@@ -43,47 +44,60 @@ there:
 default_memory = 4096
 ` + "```" + `
 
-A wrong value is an error that names file, line, key, value and what is wanted; all of them are reported together.
-` + "`kata-runtime env`" + ` prints what is in force and where each value comes from.
+If the configuration file is a symbolic link, its drop-ins are beside the target. Drop-ins beside the link, or beside a place earlier in the
+list above that has no file, are ignored with a warning.
 
-## What becomes of a key
+## Wrong values
+
+A wrong value is an error that names the file, the line, the key, the value and what is wanted. All wrong values are reported together.
+` + "`kata-runtime env`" + ` prints the values in force and where each comes from.
+
+An empty string means the default, and so does 0 where it makes no sense.
+
+## States of a key
 
 | state | in a file | as an annotation |
 | --- | --- | --- |
-| effective | does what it says | the same |
-| planned | nothing yet; one warning lists those that are not at the default below | the same, a warning lists them |
-| refused | ignored with a warning that says why; an error where this is written | an error |
+| effective | has the effect that the table describes | the same |
+| planned | has no effect yet; one warning lists those that differ from the default below | the same; a warning lists them |
+| refused | is ignored with a warning that gives the reason; is an error if the table says "refused, an error" | is an error |
 
-The defaults of planned and refused keys are Kata Containers'. A key that is in no table is ignored with a warning, and so
-are the tables of other hypervisors. An empty string, and 0 where it makes no sense, mean the default.
+The defaults of planned and refused keys are those of Kata Containers. A key that is in no table below is ignored with a warning, and so
+are the tables of other hypervisors.
 
 ## Annotations
 
-A pod sets a key by an annotation of its sandbox; on its other containers only those that are marked below are looked at. (A
-container outside any pod is its own sandbox.) containerd passes annotations on when the runtime's table has
+A pod sets a key by an annotation of its sandbox. On its other containers only the annotations that are marked below are read. (A
+container outside any pod is its own sandbox.) containerd passes annotations on if the runtime's table has
 
 ` + "```toml" + `
 pod_annotations = ["io.katacontainers.*"]
 container_annotations = ["io.katacontainers.container.*"]
 ` + "```" + `
 
-and iSulad all that ` + "`isula run --annotation`" + ` gets. With containerd's ` + "`sandboxer = \"shim\"`" + ` there is no such choice: a pod's
-annotations are ignored with a warning. The rules:
+iSulad passes on whatever ` + "`isula run --annotation`" + ` is given. With containerd's ` + "`sandboxer = \"shim\"`" + ` there is no such choice: a pod's
+annotations are ignored with a warning.
 
-- ` + "`io.katacontainers.config.hypervisor.NAME`" + ` counts only if an expression in ` + "`enable_annotations`" + ` matches all of NAME:
-  ` + "`kernel`" + ` does not enable ` + "`kernel_params`" + `, ` + "`kernel.*`" + ` does. (Kata Containers is content with a part. An expression that matches
-  parts only is a warning that says what to write.)
-- ` + "`config.runtime.`" + `, ` + "`config.agent.`" + ` and ` + "`com.github.containers.virtcontainers.`" + ` need not be enabled.
-- A path on the host must match a pattern in its list (` + "`valid_*`" + `, beside each below), be absolute and without ` + "`.`, `..`" + ` or double
-  slashes.
-- What becomes a part of a command line is parsed, and only what is listed under [options that pods may set](#options-that-pods-may-set)
-  is taken. The file's own values are passed as they are.
-- The value goes through the same checks as in a file. Booleans are ` + "`true`, `false`, `1`, `0`" + `; lists are written as the table
-  says; ` + "`kernel_params` and `virtio_fs_extra_args`" + ` are appended to the configuration's, all else replaces it.
-- A pod that asks for more vCPUs than there can be is an error. (In a file, the number is cut to what the host has.)
-- An annotation that is not enabled, unknown below ` + "`config.hypervisor.`" + `, malformed or refused fails the pod's creation. The error
-  names the annotation, its value and what is wanted. Other unknown names below ` + "`io.katacontainers.`" + ` are ignored with a warning.
+**Which annotations are allowed**
+
+- ` + "`io.katacontainers.config.hypervisor.NAME`" + ` is allowed only if a regular expression in ` + "`enable_annotations`" + ` matches the whole NAME:
+  ` + "`kernel`" + ` does not enable ` + "`kernel_params`" + `, but ` + "`kernel.*`" + ` does. (In Kata Containers a match of a part is enough. An expression that
+  matches only parts of names causes a warning that says what to write.)
+- ` + "`config.runtime.`" + `, ` + "`config.agent.`" + ` and ` + "`com.github.containers.virtcontainers.`" + ` are always allowed.
+
+**Which values are allowed**
+
+- A value is checked like a value in a file. Booleans are ` + "`true`, `false`, `1`, `0`" + `; lists are written as the table says.
+- A path on the host must match a pattern in its list (` + "`valid_*`" + `, which the tables name), and must be absolute and without ` + "`.`, `..`" + ` or
+  double slashes.
+- A value that becomes part of a command line is parsed, and only what is listed under [options that pods may set](#options-that-pods-may-set)
+  is accepted. Values from the file are passed on unchanged.
+- ` + "`kernel_params` and `virtio_fs_extra_args`" + ` are appended to the configuration's values. All others replace them.
+- Asking for more vCPUs than the pod can have is an error. (In a file, the number is reduced to what the host has.)
 - Two annotations for one key must agree.
+
+**Errors.** An annotation that is not enabled, malformed, refused, or unknown below ` + "`config.hypervisor.`" + ` fails the pod's creation. The error
+names the annotation, its value and what is wanted. Other unknown names below ` + "`io.katacontainers.`" + ` are ignored with a warning.
 `
 
 // tableNames is the tables in the order in which they are shown.
@@ -195,7 +209,7 @@ func writeBare(b *strings.Builder) {
 // writeOld writes the old names.
 func writeOld(b *strings.Builder) {
 	b.WriteString("\n## Old names of annotations\n\n" +
-		"They mean what today's names mean and follow the same rules. `io.kata-containers.` (1.9) is read as\n" +
+		"They mean the same as today's names and follow the same rules. `io.kata-containers.` (1.9) is read as\n" +
 		"`io.katacontainers.`. Up to 1.8, `com.github.containers.virtcontainers.` was followed by:\n\n| old | today |\n| --- | --- |\n")
 	for _, old := range slices.Sorted(maps.Keys(oldNames)) {
 		fmt.Fprintf(b, "| `%s` | `%s` |\n", old, oldNames[old])

@@ -8,10 +8,10 @@ const maxSpares = 100
 var factoryKeys = []key{
 	define("factory.enable_template", false, boolean,
 		func(d *draft) *bool { return &d.Factory.Template },
-		"Start guests as copies of a guest that has booted. Without a matching template a guest boots, and has the template of "+
-			"this configuration made in the background (kata-runtime factory init makes it beforehand). It also boots if its template "+
+		"Start guests as copies of a guest that has booted. Without a matching template a guest boots, and the template of "+
+			"this configuration is made in the background (or beforehand, by kata-runtime factory init). A guest also boots if its template "+
 			"turns out to be bad. Copies share the random numbers that the template's kernel drew at its boot: see "+
-			"docs/threat-model.md. By annotation a pod can only turn it off.").
+			"docs/threat-model.md. An annotation can only turn templates off.").
 		annotated("config.factory.enable_template").checked(checkTemplateOff),
 	define("factory.template_path", "/run/vc/vm/template", absolutePath,
 		func(d *draft) *string { return &d.Factory.TemplatePath },
@@ -20,7 +20,7 @@ var factoryKeys = []key{
 	define("factory.vm_cache_number", int64(0),
 		integer[uint32]("an integer from 0 to 100", 0, maxSpares),
 		func(d *draft) *uint32 { return &d.Factory.VMs },
-		"How many guests of this configuration are kept running for pods to come (a pool). After a pod's first container has "+
+		"How many guests of this configuration are kept running for future pods (a pool). After a pod's first container has "+
 			"started, missing ones are started in the background, from the template if enable_template is set. Each takes the memory "+
 			"of an idle guest."),
 }

@@ -198,7 +198,7 @@ var agentKeys = []key{
 		decoded(`"module parameter=value ..." with ";" between modules`, decodeModules),
 	define("agent.kata.dial_timeout", int64(45), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.DialTimeout },
-		"How many seconds a started guest has until its agent answers. A guest that dies earlier is noticed immediately.").orDefault(),
+		"How many seconds the agent of a new guest has to answer. A guest that dies earlier is noticed immediately.").orDefault(),
 	define("agent.kata.health_check_interval", int64(5), interval,
 		func(d *draft) *time.Duration { return &d.Agent.HealthInterval },
 		"Seconds between two health checks of the agent; 0 turns them off. "+
@@ -208,8 +208,8 @@ var agentKeys = []key{
 		"Seconds the agent may take to answer a health check before its sandbox is ended.").orDefault(),
 	define("agent.kata.kill_timeout", int64(10), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.KillTimeout },
-		"How many seconds a container or an exec may live on after SIGKILL, six times as many without KVM. Then it counts "+
-			"as killed (137), and a guest that still runs that container or does not answer is ended.").orDefault(),
+		"How many seconds a container or an exec may survive SIGKILL; without KVM six times as many. After that it counts "+
+			"as killed (137), and a guest that still runs the container, or does not answer, is ended.").orDefault(),
 }
 
 var runtimeKeys = []key{
@@ -225,7 +225,7 @@ var runtimeKeys = []key{
 		annotated("config.runtime.internetworking_model"),
 	define("runtime.disable_new_netns", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.DisableNewNetNS },
-		"Ignore pods' network namespaces: the guests get no network card. Only with internetworking_model = "+`"none".`).
+		"Ignore pods' network namespaces: the guests get no network card. Requires internetworking_model = "+`"none".`).
 		annotated("config.runtime.disable_new_netns"),
 	define("runtime.sandbox_cgroup_only", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.SandboxCgroupOnly },
@@ -235,14 +235,14 @@ var runtimeKeys = []key{
 		annotated("config.runtime.sandbox_cgroup_only"),
 	define("runtime.enable_vcpus_pinning", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.PinVCPUs },
-		"Bind each vCPU to one CPU of the host when there are as many vCPUs as CPUs in the cpusets of the pod's containers (without "+
-			"a cpuset: as CPUs that the VM may run on). If the numbers differ, each vCPU runs on all of these. See docs/host-cgroups.md.").
+		"Bind each vCPU to one CPU of the host, if there are as many vCPUs as CPUs in the cpusets of the pod's containers (or, without "+
+			"a cpuset, as CPUs that the VM may run on). If the numbers differ, each vCPU runs on all of these. See docs/host-cgroups.md.").
 		annotated("enable_vcpus_pinning"),
 	define("runtime.static_sandbox_resource_mgmt", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.StaticSizing },
 		"Size the guest once, at its start: default_vcpus and default_memory plus what the sandbox's annotations of CRI "+
 			"(io.kubernetes.cri.sandbox-cpu-quota, -cpu-period, -cpu-shares and sandbox-memory) and its own container's limits "+
-			"ask for. It never grows or shrinks then."),
+			"ask for. The guest then never grows or shrinks."),
 	define("runtime.disable_guest_seccomp", true, boolean,
 		func(d *draft) *bool { return &d.Runtime.DisableGuestSeccomp },
 		"Do not apply containers' seccomp profiles: in the guest their processes may then make every system call that the "+
@@ -251,21 +251,21 @@ var runtimeKeys = []key{
 		annotated("config.runtime.disable_guest_seccomp"),
 	define("runtime.allow_host_namespaces", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.AllowHostNamespaces },
-		"A container may ask for the host's PID or IPC namespace (--pid=host, hostPID, hostIPC), which a virtual machine cannot "+
-			"share. With true it gets its pod's, with a warning in the log, as with Kata Containers; with false it is refused."),
+		"What happens if a container asks for the host's PID or IPC namespace (--pid=host, hostPID, hostIPC), which a virtual machine "+
+			"cannot share. With true it gets its pod's namespace and a warning is logged, as with Kata Containers; with false it is refused."),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
-		"How many seconds the creation of one container may take, and its deletion in the guest. After a deletion that took longer the "+
+		"How many seconds the creation of a container may take, and also its deletion in the guest. If a deletion takes longer, the "+
 			"guest is ended.").orDefault().
 		annotated("config.runtime.create_container_timeout"),
 	define("runtime.hibernate_path", "/var/lib/kata-containers/hibernation", cleanPath,
 		func(d *draft) *string { return &d.Runtime.HibernatePath },
-		"The directory in which the guest's memory is while a pod hibernates (kata-runtime hibernate): on a disk with room for it, and "+
-			"made if it does not exist. The files have no names, and are encrypted. See docs/hibernation.md.").orDefault(),
+		"The directory for the guest's memory while a pod hibernates (kata-runtime hibernate). It must be on a disk with enough room, and is "+
+			"made if it does not exist. The files have no names and are encrypted. See docs/hibernation.md.").orDefault(),
 	define("runtime.checkpoint_key_file", "", maybePath,
 		func(d *draft) *string { return &d.Runtime.CheckpointKeyFile },
-		"A file of the host with a key of at least 32 bytes, random ones: checkpoints of sandboxes (ctr task checkpoint) are encrypted with it, "+
-			"and only those are restored. Without it they are in the clear. See docs/checkpoint.md."),
+		"A file of the host with a key of at least 32 random bytes. Checkpoints of sandboxes (ctr task checkpoint) are encrypted with it, "+
+			"and only such checkpoints are restored. Without a key they are not encrypted. See docs/checkpoint.md."),
 	define("runtime.enable_pprof", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.Profiles },
 		"Offer the profiles of the pod's shim on its management socket, at /debug/pprof/. See docs/observability.md.").

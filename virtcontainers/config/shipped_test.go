@@ -19,19 +19,22 @@ const shippedFile = "../../configuration.toml"
 
 const shippedHead = `# Configuration of Katabox, the runtime io.containerd.kata.v2.
 #
-# Every key that has an effect is here, with its default as the value where
-# nothing else is said: an absent file or key means the same.
+# Every key that has an effect is here with its default, unless its comment says
+# otherwise: a key that is absent has the same value.
 #
-# The file read is the one that containerd's ConfigPath option names, else
-# $KATA_CONF_FILE, else /etc/kata-containers/configuration.toml, else
-# ../share/defaults/kata-containers/configuration.toml from the shim's directory,
-# else /usr/share/defaults/kata-containers/configuration.toml. The *.toml files of
-# the directory config.d beside it are merged over it in the order of their
-# names: to change one key, put it into a file there, with its [table] line.
+# The first of these files that exists is read:
+#   1. the one that containerd's ConfigPath option names
+#   2. $KATA_CONF_FILE
+#   3. /etc/kata-containers/configuration.toml
+#   4. ../share/defaults/kata-containers/configuration.toml from the shim's directory
+#   5. /usr/share/defaults/kata-containers/configuration.toml
 #
-# A wrong value is an error. A key of Kata Containers that is not here is known
-# and has no effect; it and any unknown key are ignored with a warning. All keys,
-# and the annotations by which pods can set some: docs/configuration.md.
+# The files config.d/*.toml beside it are merged over it in the order of their
+# names. To change one key, put it into a file there, with its [table] line.
+#
+# A wrong value is an error. Unknown keys, and keys of Kata Containers that have
+# no effect here, are ignored with a warning. docs/configuration.md has all keys,
+# and the annotations by which pods can set some of them.
 `
 
 // shippedOtherwise has the keys whose value in the file is not the default, and

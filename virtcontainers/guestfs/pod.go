@@ -90,7 +90,7 @@ func OpenSpare(ctx context.Context, opts Options) (*Pod, error) {
 	}
 	fs := opts.Config.Hypervisor.VirtioFS
 	if fs.Daemon == "" && len(fs.ExtraArgs) > 0 {
-		return nil, fmt.Errorf("virtio_fs_extra_args has %q, and virtio_fs_daemon is empty: the shim serves the share and takes none: %w",
+		return nil, fmt.Errorf("virtio_fs_extra_args has %q, and virtio_fs_daemon is empty: the shim serves the share and takes no arguments: remove them, or name the daemon that they are for: %w",
 			fs.ExtraArgs, errdefs.ErrInvalidArgument)
 	}
 	share, err := storage.OpenShare(ctx, storage.ShareOptions{

@@ -25,10 +25,9 @@ import (
 	"github.com/katabox/katabox/shim/monitor"
 )
 
-const collectDescription = "The archive has versions, what check and env say, facts about the host, and for each running pod its record, its timeline,\n" +
-	"its metrics, its console and what its shim has logged. It has no environment variables and no annotations, and of the\n" +
-	"configuration no value of a key that names a password, a token or a secret. Names of pods and files on the host are in it:\n" +
-	"look through it before you send it."
+const collectDescription = "The archive has versions, the output of check and env, facts about the host, and for each running pod its record, timeline,\n" +
+	"metrics, console and log. It has no environment variables, no annotations, and no configuration values of keys that name a\n" +
+	"password, a token or a secret. It does have names of pods and files on the host: review it before you send it."
 
 func collectCommand(h host) *cli.Command {
 	return &cli.Command{
@@ -66,7 +65,7 @@ func writeArchive(ctx context.Context, c *cli.Command, h host) error {
 	if c.Bool("json") {
 		return writeJSON(c.Root().Writer, map[string]any{"file": name, "files": a.files})
 	}
-	_, err = fmt.Fprintf(c.Root().Writer, "%s: %d files; look through it before you send it\n", name, a.files)
+	_, err = fmt.Fprintf(c.Root().Writer, "%s: %d files; review it before you send it\n", name, a.files)
 	return err
 }
 

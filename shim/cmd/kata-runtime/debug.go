@@ -17,10 +17,10 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-const debugDescription = "ID is the pod's, or its beginning. The command has the rights of the guest's agent, and sees the guest as the agent does:\n" +
-	"all its containers' processes and files. Without one it is a shell. It gets a terminal if this command has one. The pod\n" +
-	"must have been started with debug_console_enabled = true in [agent.kata], and the guest's image must have the program:\n" +
-	"the image of make guest-image-debug has busybox. The exit code is the command's. What it writes is the guest's own word."
+const debugDescription = "ID is the pod's id, or a prefix of it. The command has the rights of the guest's agent, and sees the processes and files of all\n" +
+	"containers. Without a command it is a shell. It gets a terminal if this command has one. The exit code is the command's.\n" +
+	"The pod must have been started with debug_console_enabled = true in [agent.kata], and the guest image must have the program:\n" +
+	"the image of make guest-image-debug has busybox. The output comes from the guest: do not trust it."
 
 func debugCommand(h host) *cli.Command {
 	return &cli.Command{

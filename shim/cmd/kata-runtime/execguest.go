@@ -13,8 +13,8 @@ import (
 	standalone "github.com/katabox/katabox/standalone/command"
 )
 
-const execDescription = "NAME is a container's that kata-runtime run has made. By the id of another engine's pod, or its beginning, the command\n" +
-	"runs in that pod's guest, beside its containers, as with debug and on its conditions; without a command it is a shell."
+const execDescription = "NAME is a container that kata-runtime run has made. POD is the id of another engine's pod, or a prefix of it: the command then\n" +
+	"runs in that pod's guest, beside its containers, under the conditions of kata-runtime debug. Without a command it is a shell."
 
 // ofContainers are exec's flags that have no meaning in a guest.
 var ofContainers = []string{"env", "workdir", "user"}

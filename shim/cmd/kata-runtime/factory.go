@@ -18,11 +18,12 @@ import (
 	"github.com/katabox/katabox/virtcontainers/pool"
 )
 
-const factoryDescription = "A template is a guest that has booted and was saved. With enable_template = true in the [factory] table of the\n" +
-	"configuration, pods start from the one that fits them, in place of booting. It fits as long as QEMU, kernel, initrd,\n" +
-	"the machine's configuration and the host's boot are the same. A pod that finds none has it made in the background.\n\n" +
-	"With vm_cache_number = N, N guests are kept running for the next pods: spares, each with its own process. Pods have missing\n" +
-	"ones made in the background."
+const factoryDescription = "A template is a guest that was saved after it had booted. With enable_template = true in the [factory] table of the\n" +
+	"configuration, pods start from the template that fits them instead of booting. It fits as long as QEMU, kernel, initrd, the\n" +
+	"machine's configuration and the host's boot are the same. If a pod finds none, it is made in the background.\n" +
+	"\n" +
+	"With vm_cache_number = N, N guests are kept running for future pods. These spares have a process each. Missing ones are made\n" +
+	"in the background after a pod has started."
 
 func factoryCommand(h host) *cli.Command {
 	return &cli.Command{
@@ -40,7 +41,7 @@ func factoryCommand(h host) *cli.Command {
 				Action: func(_ context.Context, c *cli.Command) error { return factoryStatus(c, h) },
 			},
 			{
-				Name: "destroy", Usage: "remove all templates and spares; pods that were started from them run on",
+				Name: "destroy", Usage: "remove all templates and spares; pods that were started from them keep running",
 				Flags: []cli.Flag{configFlag()}, Before: noArguments,
 				Action: func(_ context.Context, c *cli.Command) error {
 					cfg, err := h.loadConfig(c.String("config"))

@@ -12,17 +12,17 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-const hibernateDescription = "ID is the pod's id, or a prefix of it. While the pod hibernates its processes stand still, and its shim, QEMU, network and\n" +
-	"mounts stay. The guest's memory is in a file without a name, encrypted with a key that only the shim has: if the shim or\n" +
-	"the disk fails, the pod is lost. What needs the guest wakes it first: exec, kill, delete, a new container, debug, packets.\n" +
-	"Statistics and health checks do not. If this command is interrupted the shim goes on: see STATE in kata-runtime pods."
+const hibernateDescription = "ID is the pod's id, or a prefix of it. While the pod hibernates its processes stand still; its shim, QEMU, network and mounts\n" +
+	"stay. The guest's memory is in a file without a name, encrypted with a key that only the shim has: if the shim or the disk\n" +
+	"fails, the pod is lost. Whatever needs the guest wakes it: exec, kill, delete, a new container, debug, packets. Statistics\n" +
+	"and health checks do not. If this command is interrupted the shim continues: see STATE in kata-runtime pods."
 
-const wakeDescription = "ID is the pod's id, or a prefix of it. The guest gets its memory back from disk, and the pod's processes go on. A pod that\n" +
-	"does not hibernate is left alone. If this command is interrupted the shim goes on."
+const wakeDescription = "ID is the pod's id, or a prefix of it. The guest's memory is read back from disk, and the pod's processes continue. A pod that\n" +
+	"does not hibernate is left alone. If this command is interrupted the shim continues."
 
 func hibernateCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name: "hibernate", Usage: "save a pod's memory to disk and give it back to the host, until the pod is needed", ArgsUsage: "ID",
+		Name: "hibernate", Usage: "move a pod's memory to disk until the pod is needed", ArgsUsage: "ID",
 		Description: hibernateDescription,
 		Flags:       []cli.Flag{jsonFlag()},
 		Action:      h.hibernate,
@@ -31,7 +31,7 @@ func hibernateCommand(h host) *cli.Command {
 
 func wakeCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name: "wake", Usage: "continue a pod that hibernates", ArgsUsage: "ID", Description: wakeDescription,
+		Name: "wake", Usage: "wake a pod that hibernates", ArgsUsage: "ID", Description: wakeDescription,
 		Action: func(ctx context.Context, c *cli.Command) error {
 			pod, err := h.onePod(c)
 			if err != nil {

@@ -14,27 +14,27 @@ import (
 	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
-const iptablesDescription = "The rules apply to all containers of the pod, which have one network. The guest's image must have the iptables tools:\n" +
-	"that of make guest-image-iptables has them. They see the rules of their own kind, nft or legacy."
+const iptablesDescription = "The rules apply to all containers of the pod, which share one network. The guest image must have the iptables tools, as that of\n" +
+	"make guest-image-iptables has. The tools see only rules of their own kind, nft or legacy."
 
-const getDescription = "The rules are written as iptables-save writes them. They are the guest's own word."
+const getDescription = "The rules are printed as iptables-save prints them in the guest: do not trust them."
 
-const setDescription = "FILE has rules as iptables-restore reads them; without it they are read from the standard input. They take the place of\n" +
-	"those in the tables that they name. If one of them is wrong none applies. 1 MiB at most."
+const setDescription = "FILE has rules in the format of iptables-restore, 1 MiB at most; without FILE they are read from standard input. They replace\n" +
+	"the rules in the tables that they name. If one of them is wrong, none applies."
 
 func iptablesCommand(h host) *cli.Command {
 	flags := func() []cli.Flag {
 		return []cli.Flag{
-			&cli.StringFlag{Name: "sandbox-id", Usage: "the pod's `ID`, or its beginning", Required: true},
+			&cli.StringFlag{Name: "sandbox-id", Usage: "the pod's `ID`, or a prefix of it", Required: true},
 			&cli.BoolFlag{Name: "v6", Usage: "the rules for IPv6"},
 		}
 	}
 	return &cli.Command{
-		Name: "iptables", Usage: "read and set the rules for packets in a pod's guest", Description: iptablesDescription,
+		Name: "iptables", Usage: "read and set the packet filter rules in a pod's guest", Description: iptablesDescription,
 		HideHelpCommand: true, Action: noIPTablesCommand,
 		Commands: []*cli.Command{
 			{
-				Name: "get", Usage: "write the rules", Description: getDescription,
+				Name: "get", Usage: "print the rules", Description: getDescription,
 				Flags: append(flags(), jsonFlag()), Before: noArguments, Action: h.getIPTables,
 			},
 			{

@@ -24,17 +24,17 @@ import (
 	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
-const logDescription = "ID is the pod's id, or a prefix of it. A line is the shim's, or has a source: agent is the guest's agent, console the\n" +
-	"guest's console, which is logged with enable_debug; --console writes the console's end without that. The shim keeps the\n" +
-	"newest 64 KiB of its lines and as many of the others. The engine's log has all lines, also of pods that have ended."
+const logDescription = "ID is the pod's id, or a prefix of it. A line is the shim's, or has a source: agent is the guest's agent; console is the guest's\n" +
+	"console, which is logged only with enable_debug (--console prints its end in any case). The shim keeps the newest 64 KiB of its\n" +
+	"own lines, and 64 KiB of all others. The engine's log has all lines, also those of pods that have ended."
 
 func logCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name: "log", Usage: "write what the shim and the guest of a running pod have logged", ArgsUsage: "ID", Description: logDescription,
+		Name: "log", Usage: "print the log of a running pod's shim and guest", ArgsUsage: "ID", Description: logDescription,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with new lines until the pod ends"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow the log until the pod ends"},
 			jsonFlag(),
-			&cli.BoolFlag{Name: "console", Usage: "write the end of the guest's console instead, 16 KiB at most"},
+			&cli.BoolFlag{Name: "console", Usage: "print the end of the guest's console instead, 16 KiB at most"},
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			if c.NArg() != 1 {

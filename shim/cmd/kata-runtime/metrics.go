@@ -15,12 +15,13 @@ import (
 	"github.com/katabox/katabox/shim/monitor"
 )
 
-const metricsDescription = "ID is the pod's id, or a prefix of it. The metrics are in Prometheus's text format; with --all, and in JSON, each has its\n" +
-	"pod's id and name. Metrics that begin with kata_guest_ or kata_agent_ are as the guest reports them. docs/observability.md has the list."
+const metricsDescription = "ID is the pod's id, or a prefix of it. The metrics are in Prometheus's text format. With --all and with --json each has labels\n" +
+	"with its pod's id and name. Metrics that begin with kata_guest_ or kata_agent_ are as the guest reports them.\n" +
+	"docs/observability.md has the list."
 
 func metricsCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name: "metrics", Usage: "write the metrics of one pod, or of all pods", ArgsUsage: "ID | --all", Description: metricsDescription,
+		Name: "metrics", Usage: "print the metrics of one pod, or of all pods", ArgsUsage: "ID | --all", Description: metricsDescription,
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "the metrics of all pods, each labelled with its pod"}, jsonFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			all := c.Bool("all")
@@ -70,9 +71,9 @@ func oneOf(errs []error, all int) error {
 	return fmt.Errorf("%d of %d pods did not answer: %w", len(errs), all, errs[0])
 }
 
-const monitorDescription = "It serves /metrics, the metrics of all pods with the labels sandbox_id, cri_uid, cri_name and cri_namespace, and\n" +
-	"/sandboxes, the pods' ids. A pod that does not answer within 4 s is left out of a scrape. There is no authentication:\n" +
-	"use an address other than the host's loopback only in a network that you trust. SIGTERM ends it."
+const monitorDescription = "It serves /metrics, the metrics of all pods with the labels sandbox_id, cri_uid, cri_name and cri_namespace, and /sandboxes, the\n" +
+	"pods' ids. A pod that does not answer within 4 s is left out of a scrape. There is no authentication: use an address other than\n" +
+	"the host's loopback only in a network that you trust. SIGTERM ends it."
 
 func monitorCommand(h host) *cli.Command {
 	return &cli.Command{

@@ -16,8 +16,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
-const timelineDescription = "ID is the pod's: its pause container's, or its only container's. The pod must be running.\n" +
-	"The drawing has a part for the pod's boot and one for each container, each with its own scale; times count from\n" +
+const timelineDescription = "ID is the pod's id (that of its pause container, or of its only container), or a prefix of it. The pod must be running.\n" +
+	"The drawing has a part for the pod's boot and one for each container, each with its own scale. Times count from\n" +
 	"the engine's call. Times inside the guest are as the guest reports them."
 
 func timelineCommand(h host) *cli.Command {

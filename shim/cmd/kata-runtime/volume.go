@@ -11,8 +11,8 @@ import (
 
 const volumeUsage = "give pods a volume as a disk, in place of the host's files (for storage drivers)"
 
-const volumeDescription = "A container's mount of a volume's path becomes the file system on a device or in a file of the host,\n" +
-	"mounted in the guest. This applies to containers created from then on, until the volume is removed."
+const volumeDescription = "Where a container mounts the volume's path, it gets the file system on a device or in a file of the host, which the guest\n" +
+	"mounts. This applies to containers that are created from then on, until the volume is removed."
 
 const addDescription = "JSON has the keys device (a block device or file, with its file system on it), fstype (ext4, xfs, ...),\n" +
 	"options (a list, as mount's -o), volume-type (block or directvol) and metadata (fsGroup, fsGroupChangePolicy):\n" +
@@ -22,9 +22,9 @@ const addDescription = "JSON has the keys device (a block device or file, with i
 const statsDescription = "A running container must have the volume. The answer is JSON, as CSI's NodeGetVolumeStatsResponse: usage in bytes\n" +
 	"(unit 1) and inodes (unit 2), as the guest reports them, and volume_condition."
 
-const resizeDescription = "A running container must have the volume; it can use it meanwhile. A block device must have been enlarged before, and the\n" +
-	"file system becomes as large as the device; a file is enlarged to N bytes. Without --size the volume grows to the current\n" +
-	"size of its device or file. ext2, ext3, ext4 and xfs can grow; volumes never shrink."
+const resizeDescription = "A running container must have the volume, and can use it meanwhile. The driver enlarges a block device before; the file system\n" +
+	"becomes as large as the device. A file is enlarged to N bytes. Without --size the volume grows to the current size of its\n" +
+	"device or file. ext2, ext3, ext4 and xfs can grow; volumes never shrink."
 
 func volumeCommand(h host) *cli.Command {
 	return &cli.Command{
@@ -32,7 +32,7 @@ func volumeCommand(h host) *cli.Command {
 		HideHelpCommand: true, Action: noVolumeCommand,
 		Commands: []*cli.Command{
 			{
-				Name: "add", Usage: "assign a disk to a volume's path, in place of an earlier one", Description: addDescription,
+				Name: "add", Usage: "assign a disk to a volume's path; replaces an earlier one", Description: addDescription,
 				Flags: []cli.Flag{
 					volumePathFlag(),
 					&cli.StringFlag{Name: "mount-info", Usage: "the disk's description, as `JSON`", Required: true},
@@ -43,13 +43,13 @@ func volumeCommand(h host) *cli.Command {
 				},
 			},
 			{
-				Name: "remove", Usage: "forget a volume's disk; it is not an error if there is none",
+				Name: "remove", Usage: "remove the assignment of a disk; not an error if there is none",
 				Flags:  []cli.Flag{volumePathFlag()},
 				Before: noArguments,
 				Action: func(_ context.Context, c *cli.Command) error { return h.volumes.Remove(c.String("volume-path")) },
 			},
 			{
-				Name: "stats", Usage: "write the size and use of a volume", Description: statsDescription,
+				Name: "stats", Usage: "print the size and use of a volume", Description: statsDescription,
 				Flags:  []cli.Flag{volumePathFlag()},
 				Before: noArguments, Action: h.volumeStats,
 			},

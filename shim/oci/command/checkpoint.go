@@ -44,12 +44,12 @@ func checkCgroupsMode(mode string) error {
 
 func checkpointCommand() *cli.Command {
 	return &cli.Command{
-		Name: "checkpoint", Usage: "save a container with its machine; it ends", ArgsUsage: "ID",
+		Name: "checkpoint", Usage: "save a container with its machine, and end it", ArgsUsage: "ID",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "image-path", Value: "checkpoint", Usage: "the `DIRECTORY` for the checkpoint, made if it is missing"},
-			&cli.BoolFlag{Name: "leave-running", Usage: "let it run on"},
+			&cli.BoolFlag{Name: "leave-running", Usage: "keep the container running"},
 			&cli.BoolFlag{Name: "tcp-skip-in-flight", Usage: wholeMachine},
-			&cli.BoolFlag{Name: "link-remap", Usage: "accepted: a container with an open file that has no name any more is refused all the same"},
+			&cli.BoolFlag{Name: "link-remap", Usage: "accepted: a container with an open file that no longer has a name is still refused"},
 			&cli.StringFlag{Name: "parent-path", Usage: "refused"},
 			&cli.BoolFlag{Name: "pre-dump", Usage: "refused"},
 			&cli.BoolFlag{Name: "lazy-pages", Usage: "refused"},

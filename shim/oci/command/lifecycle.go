@@ -15,14 +15,14 @@ const noDescriptors = "a file that is open on the host cannot be handed to a pro
 
 func createCommand() *cli.Command {
 	return &cli.Command{
-		Name: "create", Usage: "create a container; start runs it", ArgsUsage: "ID",
+		Name: "create", Usage: "create a container, which start runs", ArgsUsage: "ID",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Value: ".", Usage: "the `DIRECTORY` with config.json"},
 			&cli.StringFlag{Name: "console-socket", Usage: "the `SOCKET` to which the terminal's master is sent"},
 			&cli.StringFlag{Name: "pid-file", Usage: "the `FILE` for the pid that stands for the container"},
 			&cli.BoolFlag{Name: "no-pivot", Usage: "accepted: the guest's root file system is its own"},
 			&cli.BoolFlag{Name: "no-new-keyring", Usage: "accepted: the guest has its own keyrings"},
-			&cli.IntFlag{Name: "preserve-fds", Usage: "refused but for 0"},
+			&cli.IntFlag{Name: "preserve-fds", Usage: "refused unless 0"},
 		},
 		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			if err := refuse(c, map[string]string{"preserve-fds": noDescriptors}); err != nil {

@@ -63,7 +63,7 @@ func checkDirectory(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("rootfs %s does not exist and the engine handed over no mount for it: %w", path, errdefs.ErrNotFound)
+		return fmt.Errorf("rootfs %s does not exist and the engine passed no mount for it: %w", path, errdefs.ErrNotFound)
 	case err != nil:
 		return fmt.Errorf("inspect rootfs: %w", err)
 	case !info.IsDir():
