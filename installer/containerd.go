@@ -106,14 +106,15 @@ func (c containerd) unplan() (plan, error) {
 	return plan{{containerdConfig, rest}, {containerdDropIn, nil}}, nil
 }
 
-// table returns the handler's table, for a file of that version.
+// table returns the handler's table, for a file of that version. containerd 1.6 does
+// not know that all devices may be allowed, and ignores it.
 func (c containerd) table(version int) string {
 	handlers := handlersV3
 	if version < 3 {
 		handlers = handlersV2
 	}
 	return fmt.Sprintf("[%s.%s]\n  runtime_type = \"io.containerd.kata.v2\"\n  runtime_path = %q\n"+
-		"  privileged_without_host_devices = true\n  pod_annotations = [\"io.katacontainers.*\"]\n", handlers, c.handler, ShimPath)
+		"  privileged_without_host_devices = true\n  privileged_without_host_devices_all_devices_allowed = true\n  pod_annotations = [\"io.katacontainers.*\"]\n", handlers, c.handler, ShimPath)
 }
 
 // freshVersion returns the version of a new file on a node without one: the

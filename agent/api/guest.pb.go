@@ -3309,6 +3309,7 @@ type Device struct {
 	// "virtio-blk": a disk, source is the place on the PCI buses, as in
 	// Interface.pci_path. "scsi": the controller's such place, target and LUN:
 	// "01/02:0:7". "char": a character device, source is its name (CharDevice).
+	// "loop": one of the guest's loop devices, source is its number.
 	Driver string `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"`
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// The node's permission bits and owner, and what the device cgroup allows:
@@ -3317,7 +3318,7 @@ type Device struct {
 	Uid    uint32 `protobuf:"varint,5,opt,name=uid,proto3" json:"uid,omitempty"`
 	Gid    uint32 `protobuf:"varint,6,opt,name=gid,proto3" json:"gid,omitempty"`
 	Access string `protobuf:"bytes,7,opt,name=access,proto3" json:"access,omitempty"`
-	// Leave out a character device that the guest does not have.
+	// Leave out a character or loop device that the guest does not have.
 	Optional      bool `protobuf:"varint,8,opt,name=optional,proto3" json:"optional,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

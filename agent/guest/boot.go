@@ -30,7 +30,7 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limits); err != nil {
 		return nil, fmt.Errorf("raise open file limit: %w", err)
 	}
-	if err := allowProcesses(); err != nil {
+	if err := removeLimits(); err != nil {
 		return nil, err
 	}
 	if err := allowPIDs("/proc"); err != nil {

@@ -14,14 +14,15 @@ import (
 // stacks of 16 KiB may be an eighth of it (kernel/fork.c, set_max_threads).
 const threadsPerMiB = 8
 
-// allowProcesses removes the limits on a user's processes and on the signals that wait
-// for them, of which each POSIX timer has one. Containers whose specs set none inherit
-// them, as they do with runc from an engine. Linux's own are half of the threads that
-// it allows at its start, when the machine may be small. What bounds a container is its
-// pids.max, its memory, and the guest's threads-max.
-func allowProcesses() error {
+// removeLimits removes the limits on a user's processes and on the signals that wait
+// for them, of which each POSIX timer has one, and on cores. Containers whose specs set
+// none inherit them, as they do with runc from an engine. Linux's own for the first two
+// are half of the threads that it allows at its start, when the machine may be small;
+// what bounds a container is its pids.max, its memory, and the guest's threads-max. For
+// cores it has 0, and a program that crashes would leave none.
+func removeLimits() error {
 	limits := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	for _, limit := range []int{unix.RLIMIT_NPROC, unix.RLIMIT_SIGPENDING} {
+	for _, limit := range []int{unix.RLIMIT_NPROC, unix.RLIMIT_SIGPENDING, unix.RLIMIT_CORE} {
 		if err := unix.Setrlimit(limit, &limits); err != nil {
 			return fmt.Errorf("remove limit %d of processes: %w", limit, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/pci"
@@ -79,6 +80,17 @@ func TestGuestProcesses(t *testing.T) {
 	m.pause(t, "processes-exec")
 	if r := m.exec(t, "processes-exec", "limit", process(limit)); r.out != want {
 		t.Errorf("an exec: %+v", r)
+	}
+}
+
+// A program that crashes in a container leaves its core where it was, as with runc from an
+// engine that systemd started.
+func TestGuestCores(t *testing.T) {
+	m := guestOnly(t)
+	script := shell("ulimit -c; ulimit -Hc; cd /dev/shm && sh -c 'kill -SEGV $$'; ls /dev/shm")
+	script.Mounts = append(script.Mounts, specs.Mount{Type: "tmpfs", Source: "shm", Destination: "/dev/shm"})
+	if r := m.run(t, "cores", script); !strings.HasSuffix(r.out, "unlimited\nunlimited\ncore\n") {
+		t.Errorf("a container: %+v", r)
 	}
 }
 

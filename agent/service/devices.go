@@ -19,14 +19,18 @@ type storer interface {
 	Mounted(target string) (bool, error)
 	FindDisk(ctx context.Context, driver, source string) (guest.Disk, error)
 	FindChar(name string) (guest.Char, error)
+	FindLoop(number string) (guest.Disk, error)
 	VolumeStats(target string) (*api.VolumeStatsResponse, error)
 	GrowVolume(ctx context.Context, target string, diskBytes uint64) error
 }
 
 var _ storer = (*guest.Mounter)(nil)
 
-// charDriver is the driver of character devices in api.Device.
-const charDriver = "char"
+// The drivers of the devices in api.Device that are the guest's own.
+const (
+	charDriver = "char"
+	loopDriver = "loop"
+)
 
 // addDevices adds a container's devices to its spec. It waits for disks that do
 // not exist yet, but first checks all devices.
@@ -66,7 +70,14 @@ func (p *Pod) findDevice(ctx context.Context, d *api.Device, w *container.Device
 		w.Type, w.Common, w.Node, w.Major, w.Minor = "c", char.Common, char.Node, char.Major, char.Minor
 		return err
 	}
-	disk, err := p.disks.FindDisk(ctx, d.GetDriver(), d.GetSource())
+	disk, err := p.findBlock(ctx, d)
 	w.Type, w.Node, w.Major, w.Minor = "b", disk.Node, disk.Major, disk.Minor
 	return err
+}
+
+func (p *Pod) findBlock(ctx context.Context, d *api.Device) (guest.Disk, error) {
+	if d.GetDriver() == loopDriver {
+		return p.disks.FindLoop(d.GetSource())
+	}
+	return p.disks.FindDisk(ctx, d.GetDriver(), d.GetSource())
 }

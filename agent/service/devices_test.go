@@ -85,6 +85,14 @@ func (f *fakeDisks) FindChar(name string) (guest.Char, error) {
 	return guest.Char{}, fmt.Errorf("find %s: %w", name, errdefs.ErrNotFound)
 }
 
+// FindLoop finds loop0, 7:0.
+func (f *fakeDisks) FindLoop(number string) (guest.Disk, error) {
+	if number == "0" {
+		return guest.Disk{Node: "/dev/loop0", Major: 7}, nil
+	}
+	return guest.Disk{}, fmt.Errorf("find loop%s: %w", number, errdefs.ErrNotFound)
+}
+
 // VolumeStats knows what was mounted by Mount. It has as many bytes as GrowVolume said.
 func (f *fakeDisks) VolumeStats(target string) (*api.VolumeStatsResponse, error) {
 	f.mu.Lock()
@@ -143,12 +151,14 @@ func TestCreateWithDevices(t *testing.T) {
 	}
 }
 
-// A character device that the guest lacks is an error, unless it is optional.
+// A character or loop device that the guest lacks is an error, unless it is optional.
 func TestCreateWithCharDevices(t *testing.T) {
 	pod, runtime, _ := diskPod(t)
 	_, err := pod.create(t.Context(), diskRequest(t,
 		&api.Device{Path: "/dev/fuse", Driver: "char", Source: "fuse", Mode: 0o666, Gid: 4, Access: "rw"},
 		&api.Device{Path: "/dev/ppp", Driver: "char", Source: "ppp", Mode: 0o666, Access: "rwm", Optional: true},
+		&api.Device{Path: "/dev/loop0", Driver: "loop", Source: "0", Mode: 0o660, Access: "rwm", Optional: true},
+		&api.Device{Path: "/dev/loop1", Driver: "loop", Source: "1", Mode: 0o660, Access: "rwm", Optional: true},
 	))
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +168,10 @@ func TestCreateWithCharDevices(t *testing.T) {
 	if i < 0 || linux.Devices[i].Type != "c" || linux.Devices[i].Major != 10 || linux.Devices[i].Minor != 229 || *linux.Devices[i].GID != 4 {
 		t.Errorf("devices: %+v", linux.Devices)
 	}
-	if r := linux.Resources.Devices; len(r) != 1 || r[0].Type != "c" || *r[0].Minor != 229 || r[0].Access != "rw" {
+	if d := linux.Devices[len(linux.Devices)-1]; len(linux.Devices) != 3 || d.Path != "/dev/loop0" || d.Type != "b" || d.Major != 7 || d.Minor != 0 {
+		t.Errorf("devices: %+v", linux.Devices)
+	}
+	if r := linux.Resources.Devices; len(r) != 2 || r[0].Type != "c" || *r[0].Minor != 229 || r[0].Access != "rw" {
 		t.Errorf("rules: %+v", r)
 	}
 }

@@ -73,11 +73,16 @@ func TestLongNames(t *testing.T) {
 }
 
 // namesIn lists a directory, a page of entries at a time.
-func (c *client) namesIn(dir uint64) (names []string) {
+func (c *client) namesIn(dir uint64) []string {
 	c.t.Helper()
-	fh := ask[fuse.OpenOut](c, wire.Opendir, dir, &fuse.OpenIn{}).Fh
-	for off := uint64(0); ; {
-		errno, p := call(c, wire.Readdirplus, dir, &fuse.ReadIn{Fh: fh, Offset: off, Size: 4096})
+	return c.namesFrom(ask[fuse.OpenOut](c, wire.Opendir, dir, &fuse.OpenIn{}).Fh, 0)
+}
+
+// namesFrom lists what is in an open directory from an offset on.
+func (c *client) namesFrom(fh, off uint64) (names []string) {
+	c.t.Helper()
+	for {
+		errno, p := call(c, wire.Readdirplus, 1, &fuse.ReadIn{Fh: fh, Offset: off, Size: 4096})
 		if errno != 0 {
 			c.t.Fatalf("list: %v", errno)
 		}

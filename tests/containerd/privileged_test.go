@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -77,6 +78,43 @@ func TestPrivilegedHostDisks(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantBlockDevices(ctx, t, watcher, 0)
+	})
+}
+
+// guestDevices opens devices that programs in privileged containers use, and mounts a
+// file as Docker's and disk images' builders do.
+const guestDevices = `set -e
+exec 3<>/dev/fuse 4<>/dev/net/tun 5</dev/kmsg
+cd /run
+truncate -s 16M image
+/usr/sbin/mkfs.ext4 -q image
+mkdir mounted
+/usr/bin/mount -o loop image mounted
+echo content > mounted/file
+/usr/bin/umount mounted
+loop=$(/usr/sbin/losetup --find --show image)
+/usr/bin/mount $loop mounted
+cat mounted/file
+/usr/bin/umount mounted
+/usr/sbin/losetup --detach $loop
+stat -c '%n %a' /dev/loop-control /dev/loop0 /dev/loop7
+`
+
+// A privileged container has what the guest has of the devices that a node has, whether
+// or not its spec lists the host's.
+func TestPrivilegedGuestDevices(t *testing.T) {
+	needVM(t)
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		admin := oci.Compose(oci.WithAddedCapabilities([]string{"CAP_SYS_ADMIN", "CAP_SYSLOG"}), hostTools)
+		for name, spec := range map[string]oci.SpecOpts{"without a list": oci.WithAllDevicesAllowed, "with a list": privileged} {
+			out := execOut(ctx, t, with(ctx, t, pod, spec, admin), harness.ExecConfig{Args: script(guestDevices)})
+			if !strings.HasPrefix(out, "content\n/dev/loop-control ") || !strings.HasSuffix(out, "\n/dev/loop0 660\n/dev/loop7 660\n") {
+				t.Errorf("%s: %s", name, out)
+			}
+		}
+		other := with(ctx, t, pod, admin)
+		execOut(ctx, t, other, harness.ExecConfig{Args: script("! ls /dev/loop0 && ! ls /dev/fuse")})
 	})
 }
 

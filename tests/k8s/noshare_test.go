@@ -35,6 +35,7 @@ const diskHandler = `version = 3
   runtime_path = "/opt/kata/bin/containerd-shim-kata-v2"
   snapshotter = "blockfile"
   privileged_without_host_devices = true
+  privileged_without_host_devices_all_devices_allowed = true
   pod_annotations = ["io.katacontainers.*"]
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata-disk.options]
   ConfigPath = "%[1]s/configuration.toml"

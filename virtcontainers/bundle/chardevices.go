@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/containerd/errdefs"
@@ -29,7 +30,9 @@ type CharDevice struct {
 //
 // The spec of a container that may use every device (privileged) lists all of
 // the host's: those that a guest cannot have are left out, and the rest are
-// Optional. Of several devices with the same path the first counts, as with runc.
+// Optional. If it does not list them (privileged_without_host_devices), the
+// container gets what a guest has. Of several devices with the same path the first
+// counts, as with runc.
 func CharDevices(spec *specs.Spec) ([]CharDevice, error) {
 	return hostDevices{sys: "/sys", dev: "/dev"}.chars(spec)
 }
@@ -63,7 +66,29 @@ func (h hostDevices) chars(spec *specs.Spec) ([]CharDevice, error) {
 		}
 		devices = append(devices, c)
 	}
+	if privileged && !listsAll(spec) {
+		devices = withGuests(devices)
+	}
 	return devices, nil
+}
+
+// withGuests adds the devices of the guest that a list of the host's would have, at
+// the paths that are free.
+func withGuests(devices []CharDevice) []CharDevice {
+	for _, known := range api.CharDevices {
+		c := CharDevice{Path: path.Join("/dev", known.Name), Name: known.Name, Mode: known.Mode, Access: allAccess, Optional: true}
+		if known.Mode != 0 && !slices.ContainsFunc(devices, func(other CharDevice) bool { return other.Path == c.Path }) {
+			devices = append(devices, c)
+		}
+	}
+	return devices
+}
+
+// HasLoops reports whether a container is to have nodes of its guest's loop devices:
+// it may use every device, and its processes may attach files to them, which root in
+// a user namespace may not.
+func HasLoops(spec *specs.Spec) bool {
+	return allowsAll(deviceRules(spec)) && !slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace })
 }
 
 // charName is the name of the device in api.CharDevices, or empty.

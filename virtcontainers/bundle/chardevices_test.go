@@ -66,11 +66,44 @@ func TestCharDevicesThatNoGuestHas(t *testing.T) {
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "device "+d.Path+", character device") {
 			t.Errorf("%s: %v", d.Path, err)
 		}
-		got, err := h.chars(withDevices([]specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}, d, char("/dev/fuse", 10, 229), char("/dev/fuse", 1, 3)))
-		want := []CharDevice{{Path: "/dev/fuse", Name: "fuse", Mode: 0o666, Access: "rwm", Optional: true}}
+		got, err := h.chars(withDevices([]specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}, d, null, char("/dev/fuse", 10, 229), char("/dev/fuse", 1, 3)))
+		want := []CharDevice{
+			{Path: "/dev/null", Name: "null", Mode: 0o666, Access: "rwm", Optional: true},
+			{Path: "/dev/fuse", Name: "fuse", Mode: 0o666, Access: "rwm", Optional: true},
+		}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s of a privileged container: %v\n%s", d.Path, err, diff)
 		}
+	}
+}
+
+// A privileged container whose spec does not list the host's devices gets those of the
+// guest, beside what it has requested.
+func TestCharDevicesWithoutList(t *testing.T) {
+	h := charHost(t, nil)
+	fuse := char("/dev/fuse", 10, 229)
+	fuse.FileMode = ptr(os.FileMode(0o600))
+	all := withDevices([]specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}, fuse)
+	devices, err := h.chars(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, d := range devices {
+		if !d.Optional || d.Access != "rwm" || d.Path != "/dev/"+d.Name {
+			t.Errorf("%+v", d)
+		}
+		got[d.Name] += fmt.Sprintf("%o", d.Mode)
+	}
+	for name, want := range map[string]string{"fuse": "600", "net/tun": "666", "loop-control": "660", "kmsg": "644", "null": "", "vsock": ""} {
+		if got[name] != want {
+			t.Errorf("%s has the mode %q, want %q", name, got[name], want)
+		}
+	}
+	inUserNamespace := withDevices([]specs.LinuxDeviceCgroup{{Allow: true}})
+	inUserNamespace.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.UserNamespace}}
+	if !HasLoops(all) || HasLoops(withDevices(nil, fuse)) || HasLoops(inUserNamespace) {
+		t.Error("loop devices are for containers that may use every device, and attach files to these")
 	}
 }
 

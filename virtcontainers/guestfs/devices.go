@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -31,7 +32,28 @@ func (c *Container) addDevices(ctx context.Context) error {
 			Path: d.Path, Driver: "char", Source: d.Name, Mode: d.Mode, Uid: d.UID, Gid: d.GID, Access: d.Access, Optional: d.Optional,
 		})
 	}
+	if bundle.HasLoops(c.Bundle.Spec) {
+		c.addLoops()
+	}
 	return nil
+}
+
+// loopMode is the mode of a loop device's node, as Debian's udev sets it.
+const loopMode = 0o660
+
+// addLoops gives a privileged container the guest's loop devices, at the paths at
+// which it has no disk.
+func (c *Container) addLoops() {
+	for n := range api.LoopDevices {
+		path := fmt.Sprintf("/dev/loop%d", n)
+		if c.paths.Devices[path] {
+			continue
+		}
+		c.paths.Devices[path] = true
+		c.devices = append(c.devices, &api.Device{
+			Path: path, Driver: "loop", Source: strconv.Itoa(n), Mode: loopMode, Access: "rwm", Optional: true,
+		})
+	}
 }
 
 // addDisks attaches the block devices. It leaves out those disks of a privileged

@@ -2,6 +2,7 @@ package passthrough
 
 import (
 	"bytes"
+	"errors"
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -43,7 +44,7 @@ func (fs *FS) readdir(t *Thread, r *wire.Request) unix.Errno {
 	if in == nil {
 		return unix.EINVAL
 	}
-	return fs.list(t, r, in, 1, func(_ *handle, e entry, left int) bool {
+	return fs.list(t, r, in, plainLength, func(_ *handle, e entry, left int) bool {
 		if e.length() > left {
 			return false
 		}
@@ -57,7 +58,7 @@ func (fs *FS) readdirplus(t *Thread, r *wire.Request) unix.Errno {
 	if in == nil {
 		return unix.EINVAL
 	}
-	return fs.list(t, r, in, plusFactor, func(h *handle, e entry, left int) bool {
+	return fs.list(t, r, in, plusLength, func(h *handle, e entry, left int) bool {
 		var out fuse.EntryOut
 		if int(unsafe.Sizeof(out))+e.length() > left {
 			return false
@@ -102,14 +103,19 @@ const hostEntry = (nameAt + wire.NameMax + 1 + 7) &^ 7
 // nameAt is where the name is in such an entry.
 const nameAt = 19
 
-// plusFactor is roughly how many times longer an entry with attributes is than
-// the host's without.
-const plusFactor = 4
+// Entries are longer for the guest than the host's, and with attributes more so.
+var (
+	plainLength = lengths{usual: 1, most: 2}
+	plusLength  = lengths{usual: 4, most: 7} // 152 bytes and a name, padded to 8, of 24
+)
+
+// lengths are how many times longer an entry is for the guest, rounded up.
+type lengths struct{ usual, most int }
 
 // list passes the entries of a directory to put, from the guest's offset, until
-// put has no room. An entry is factor times as long for the guest as for the
-// host, so only few that were read find no room and are read again.
-func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, factor int, put func(h *handle, e entry, left int) bool) unix.Errno {
+// put has no room. So few are read at once that usually all find room; the others
+// are read again. All do where the directory cannot be moved back to the others.
+func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, longer lengths, put func(h *handle, e entry, left int) bool) unix.Errno {
 	h, errno := fs.handles.use(in.Fh, true)
 	if errno != 0 {
 		return errno
@@ -117,22 +123,33 @@ func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, factor int, put 
 	defer fs.handles.done(h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, err := unix.Seek(h.fd, int64(in.Offset), unix.SEEK_SET); err != nil {
-		return errnoOf(err)
+	found, errno := h.seek(in.Offset)
+	if errno != 0 {
+		return errno
 	}
 	room := min(int(in.Size), r.Left())
 	for {
-		n, err := unix.Getdents(h.fd, t.dirs[:min(len(t.dirs), max((room-r.ReplyLen())/factor, hostEntry))])
-		if err != nil && r.ReplyLen() == 0 {
-			return errnoOf(err)
+		size := max((room-r.ReplyLen())/longer.usual, hostEntry)
+		if exact := !seekable(in.Offset) || !seekable(h.pos); exact {
+			size = (room - r.ReplyLen()) / longer.most
 		}
-		if err != nil || n == 0 {
+		rest, errno := h.entries(t.dirs, size, r.ReplyLen() == 0)
+		if errno != 0 && r.ReplyLen() == 0 {
+			return errno
+		}
+		if errno != 0 || len(rest) == 0 {
 			return 0
 		}
-		for rest := t.dirs[:n]; len(rest) > 0; {
+		for len(rest) > 0 {
 			var e entry
 			e, rest = parseEntry(rest)
+			h.pos = e.next
+			if !found {
+				found = e.next == in.Offset
+				continue
+			}
 			if !put(h, e, room-r.ReplyLen()) {
+				h.pos = lastOf(e, rest).next
 				if r.ReplyLen() == 0 {
 					return unix.EINVAL // no room even for one
 				}
@@ -140,6 +157,46 @@ func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, factor int, put 
 			}
 		}
 	}
+}
+
+// seekable reports whether lseek(2) takes an offset: it takes no negative ones, as
+// some NFS servers' cookies of 64 bits are.
+func seekable(offset uint64) bool { return int64(offset) >= 0 }
+
+// seek moves a directory to an offset, unless it is there. If it cannot, the
+// directory is at its beginning, and found is false: the entries up to the one
+// with that offset are to be skipped. h.mu is held.
+func (h *handle) seek(offset uint64) (found bool, errno unix.Errno) {
+	if offset == h.pos {
+		return true, 0
+	}
+	to := offset
+	if !seekable(offset) {
+		to = 0
+	}
+	if _, err := unix.Seek(h.fd, int64(to), unix.SEEK_SET); err != nil {
+		return false, errnoOf(err)
+	}
+	h.pos = to
+	return to == offset, 0
+}
+
+// entries reads entries of size bytes into buf, and one even if it is longer, if it
+// must. Else it fails with EINVAL. h.mu is held.
+func (h *handle) entries(buf []byte, size int, must bool) ([]byte, unix.Errno) {
+	n, err := unix.Getdents(h.fd, buf[:min(len(buf), size)])
+	if must && errors.Is(err, unix.EINVAL) && size < hostEntry {
+		n, err = unix.Getdents(h.fd, buf[:hostEntry])
+	}
+	return buf[:max(n, 0)], errnoOf(err)
+}
+
+// lastOf returns the last one of an entry and those after it.
+func lastOf(e entry, rest []byte) entry {
+	for len(rest) > 0 {
+		e, rest = parseEntry(rest)
+	}
+	return e
 }
 
 // parseEntry parses one entry of getdents64(2)'s result.

@@ -15,8 +15,9 @@ type handle struct {
 	// flags are the guest's open flags, for a file that is opened again (load.go).
 	flags uint32
 
-	// mu serializes readers of a directory, whose descriptor has a position.
-	mu sync.Mutex
+	// mu serializes readers of a directory, whose descriptor has the position pos.
+	mu  sync.Mutex
+	pos uint64
 
 	// handles.mu guards the rest.
 	uses   int

@@ -1,6 +1,10 @@
 package passthrough
 
 import (
+	"bytes"
+	"errors"
+	"strings"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -9,6 +13,43 @@ import (
 
 // xattrMax is the longest value, and the longest list (XATTR_SIZE_MAX).
 const xattrMax = 64 << 10
+
+// The names trusted.* are for processes with CAP_SYS_ADMIN (xattr(7)), which an
+// overlayfs in the guest needs for its upper directory. The host's own are not the
+// guest's, and these threads could not set them: the guest's are stored under names
+// that any owner of a file may use, and that a guest cannot use otherwise.
+const (
+	trustedNames = "trusted."
+	storedNames  = "user.virtiofs."
+)
+
+// storedName returns an attribute's name on the host, or errno for one that is not
+// the guest's.
+func storedName(name string, errno unix.Errno) (string, unix.Errno) {
+	switch {
+	case strings.HasPrefix(name, trustedNames):
+		return storedNames + name, 0
+	case strings.HasPrefix(name, storedNames):
+		return "", errno
+	}
+	return name, 0
+}
+
+// guestNames turns a list of the host's names, each with a NUL behind it, into the
+// guest's, in place. trusted reports whether it has the names trusted.*.
+func guestNames(list []byte, trusted bool) []byte {
+	kept := list[:0]
+	for name := range bytes.SplitAfterSeq(list, []byte{0}) {
+		if own, isStored := bytes.CutPrefix(name, []byte(storedNames)); isStored {
+			if !trusted || !bytes.HasPrefix(own, []byte(trustedNames)) {
+				continue
+			}
+			name = own
+		}
+		kept = append(kept, name...)
+	}
+	return kept
+}
 
 // These calls take a path. The name of an O_PATH descriptor in the thread's
 // working directory leads to the file itself, and opens nothing.
@@ -19,6 +60,9 @@ func (fs *FS) getxattr(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
+	if name, errno = storedName(name, unix.ENODATA); errno != 0 {
+		return errno
+	}
 	return fs.xattr(t, r, in.Size, func(path string, value []byte) (int, error) { return unix.Getxattr(path, name, value) })
 }
 
@@ -27,7 +71,24 @@ func (fs *FS) listxattr(t *Thread, r *wire.Request) unix.Errno {
 	if in == nil {
 		return unix.EINVAL
 	}
-	return fs.xattr(t, r, in.Size, unix.Listxattr)
+	trusted := r.Header().Uid == 0
+	return fs.xattr(t, r, in.Size, func(path string, value []byte) (int, error) {
+		all := t.dirs
+		n, err := unix.Listxattr(path, all)
+		if errors.Is(err, unix.ERANGE) {
+			all = make([]byte, xattrMax)
+			n, err = unix.Listxattr(path, all)
+		}
+		if err != nil {
+			return 0, err
+		}
+		names := guestNames(all[:n], trusted)
+		if len(value) > 0 && len(names) > len(value) {
+			return 0, unix.ERANGE
+		}
+		copy(value, names)
+		return len(names), nil
+	})
 }
 
 // xattr replies with a value, or with its length if the guest's size is 0.
@@ -63,6 +124,9 @@ func (fs *FS) setxattr(t *Thread, r *wire.Request) unix.Errno {
 	if uint64(in.Size) > uint64(len(rest)) || in.Size > xattrMax {
 		return unix.EINVAL
 	}
+	if name, errno = storedName(name, unix.EPERM); errno != 0 {
+		return errno
+	}
 	n, fd, errno := fs.fileToChange(t, r.Node())
 	if errno != 0 {
 		return errno
@@ -80,6 +144,9 @@ func (fs *FS) removexattr(t *Thread, r *wire.Request) unix.Errno {
 	_, rest := wire.In[fuse.InHeader](r)
 	name, _, errno := wire.Text(rest)
 	if errno != 0 {
+		return errno
+	}
+	if name, errno = storedName(name, unix.ENODATA); errno != 0 {
 		return errno
 	}
 	n, fd, errno := fs.fileToChange(t, r.Node())

@@ -146,6 +146,7 @@ func handlers(d *harness.Daemon, runtimes string) []section {
 		settings := []string{
 			set("runtime_type", harness.Kata.Type),
 			"privileged_without_host_devices = true",
+			"privileged_without_host_devices_all_devices_allowed = true", // containerd 1.6 ignores it
 			"pod_annotations = ['io.katacontainers.*']",
 		}
 		if handler == ConfiguredHandler { // by its path, as kata-runtime install names it
