@@ -233,7 +233,7 @@ func TestMountRootfs(t *testing.T) {
 		}
 	}
 	checkNoMounts(t, target)
-	if _, err := MountRootfs(nil, filepath.Join(target, "none")); err == nil || !strings.Contains(err.Error(), "the engine passed no mount for it") {
+	if _, err := MountRootfs(t.Context(), nil, filepath.Join(target, "none")); err == nil || !strings.Contains(err.Error(), "the engine passed no mount for it") {
 		t.Errorf("got %v", err)
 	}
 }
