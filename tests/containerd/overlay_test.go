@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 
@@ -43,15 +42,11 @@ umount merged
 // in a volume.
 func TestOverlayOnVolume(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
-		dir, err := os.MkdirTemp(d.Dir, "volume-")
-		if err != nil {
-			t.Fatal(err)
-		}
 		c := add(ctx, t, newPod(ctx, t, d), harness.ContainerConfig{
 			Name: "overlay", Args: []string{"sleep", "100000"},
 			Spec: []oci.SpecOpts{
 				oci.WithAddedCapabilities([]string{"CAP_SYS_ADMIN"}),
-				oci.WithMounts([]specs.Mount{{Type: "bind", Source: dir, Destination: "/v", Options: []string{"rbind", "rw"}}}),
+				oci.WithMounts([]specs.Mount{{Type: "bind", Source: t.TempDir(), Destination: "/v", Options: []string{"rbind", "rw"}}}),
 			},
 		})
 		const once = ". ./changed ./dir ./dir/a ./gone.d ./gone.d/new ./link ./moved new\nlow\nnew\n7 8\n"
