@@ -210,15 +210,22 @@ func TestLoggersAreAwaited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.patience = 100 * time.Millisecond
+	l.patience = 5 * time.Second
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	l.awaitEnd(t.Context())
+	began := time.Now()
+	(&IO{loggers: []*logger{l, l, l}}).AwaitEnds(t.Context())
+	if took := time.Since(began); took > 2*endsWait {
+		t.Errorf("waited for %v", took)
+	}
 	select {
 	case <-l.ended:
 		t.Error("a logger that does not end has ended")
 	default:
+	}
+	if err := l.cmd.Process.Kill(); err != nil {
+		t.Error(err)
 	}
 	if err := EndLoggers(t.Context()); err != nil {
 		t.Error(err)

@@ -167,12 +167,10 @@ func (l *logger) Close() (err error) {
 	return err
 }
 
-// awaitEnd waits until a program whose output was closed has ended, for as long as that
-// gets before a signal: runc's shim waits as long for it when a process is deleted.
+// awaitEnd waits until a program whose output was closed has ended.
 func (l *logger) awaitEnd(ctx context.Context) {
 	select {
 	case <-l.ended:
-	case <-time.After(l.patience):
 	case <-ctx.Done():
 	}
 }

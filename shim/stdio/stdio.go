@@ -240,8 +240,15 @@ func (i *IO) Close() {
 	i.closeAll()
 }
 
+// endsWait is how long AwaitEnds takes at most. A logger that ends with its input has
+// written it by then; the others get their signals later (reap), and no call waits for
+// that.
+const endsWait = 2 * time.Second
+
 // AwaitEnds implements virtcontainers.IO.
 func (i *IO) AwaitEnds(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, endsWait)
+	defer cancel()
 	i.mu.Lock()
 	loggers := i.loggers
 	i.mu.Unlock()
