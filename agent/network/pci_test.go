@@ -76,12 +76,13 @@ func TestFindWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(nil)
 		n.pci = tree(t, nil)
-		dir := filepath.Join(n.pci, "0000:00:01.0", "0000:01:1e.0", "virtio3", "net", "eth1")
 		const after = 40 * time.Millisecond
-		time.AfterFunc(after, func() {
-			mkdir(t, dir)
-			must(t, os.WriteFile(filepath.Join(dir, "ifindex"), []byte("3\n"), 0o600))
-		})
+		// It comes whole, as sysfs shows it.
+		bridge := filepath.Join(t.TempDir(), "0000:00:01.0")
+		dir := filepath.Join(bridge, "0000:01:1e.0", "virtio3", "net", "eth1")
+		mkdir(t, dir)
+		must(t, os.WriteFile(filepath.Join(dir, "ifindex"), []byte("3\n"), 0o600))
+		time.AfterFunc(after, func() { must(t, os.Rename(bridge, filepath.Join(n.pci, filepath.Base(bridge)))) })
 		began := time.Now()
 		if indexes, err := n.find(t.Context(), nics); err != nil || indexes[0] != 3 {
 			t.Errorf("%v, %v", indexes, err)

@@ -1,6 +1,7 @@
 package management
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -272,7 +273,8 @@ func TestLogEndsWithThePod(t *testing.T) {
 // Clients that follow the log leave room for others, and are bounded too.
 func TestFollowersLeaveRoom(t *testing.T) {
 	path, client := serve(t, Source{Sandbox: pod{}, Log: journal.New()})
-	follow := func() net.Conn {
+	answered := make(chan string, maxLong+1)
+	follow := func() {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
@@ -281,7 +283,10 @@ func TestFollowersLeaveRoom(t *testing.T) {
 		if _, err := io.WriteString(conn, "GET /log?wait=30 HTTP/1.1\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		return conn
+		go func() {
+			status, _ := bufio.NewReader(conn).ReadString('\n')
+			answered <- status
+		}()
 	}
 	// A follower has another's place for the moment in which its request is read.
 	answers := func() {
@@ -301,8 +306,17 @@ func TestFollowersLeaveRoom(t *testing.T) {
 			answers()
 		}
 	}
-	if answer, err := io.ReadAll(follow()); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") {
-		t.Errorf("one follower too many: %q, %v", answer, err)
+	if len(answered) > 0 {
+		t.Errorf("a follower was answered: %q", <-answered)
+	}
+	follow() // or another one whose request is read later
+	select {
+	case status := <-answered:
+		if !strings.HasPrefix(status, "HTTP/1.1 503 ") {
+			t.Errorf("one follower too many: %q", status)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("one follower too many is not refused")
 	}
 }
 
