@@ -44,7 +44,7 @@ func TestCheckpoint(t *testing.T) {
 	r.want(0, "", "delete", "c1")
 
 	r.want(1, "want --detach", "restore", "--image-path", image, "--bundle", bundle, "c2")
-	r.want(1, "no checkpoint", "restore", "--detach", "--image-path", filepath.Dir(image), "--bundle", bundle, "c2")
+	r.want(1, "it is not a checkpoint", "restore", "--detach", "--image-path", filepath.Dir(image), "--bundle", bundle, "c2")
 	for from, want := range map[string]string{image: "3 d\n", second: "4 d\n"} {
 		copied := r.talking(t, "restore", "--detach", "--image-path", from, "--bundle", bundle, "c2")
 		copied.says(t, "d", want)
