@@ -35,8 +35,8 @@ func removeLimits() error {
 const maxPIDs = 4 << 20
 
 // allowPIDs has process ids go on after 32,768, which Linux begins with: with more memory
-// the guest's threads-max and a container's pids.max may be higher. proc is where procfs
-// is mounted.
+// the guest's threads-max and a container's pids.max may be higher. A kernel for small
+// machines (CONFIG_BASE_SMALL) refuses it. proc is where procfs is mounted.
 func allowPIDs(proc string) error {
 	if err := writeFile(filepath.Join(proc, "sys/kernel/pid_max"), strconv.Itoa(maxPIDs)); err != nil {
 		return fmt.Errorf("allow %d process ids: %w", maxPIDs, err)

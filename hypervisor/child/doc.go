@@ -1,8 +1,8 @@
 // Package child starts a helper process (QEMU, virtiofsd) whose life is tied
 // to this process's life: however this process ends, kill -9 included, the
 // kernel kills the helper. It also keeps the end of what the helper prints
-// (Tail), so that an early death can explain itself, and makes the connection that
-// a helper inherits (Socket).
+// (Tail), so that an early death can explain itself, and makes connections to
+// it (Socket).
 //
 // A helper may run in its own namespaces, or in an existing network namespace:
 // the thread that forks it enters that first, and is used for nothing else

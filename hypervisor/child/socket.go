@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket makes a connection to a helper: ours, and theirs for the helper to
-// inherit, which is to be closed once it has. It has no path, so there is nothing
-// to clean up, and no other process can connect.
+// Socket makes a connection to a helper: ours, and theirs, which the helper inherits
+// or is sent, and which the caller closes then. It has no path, so there is nothing to
+// clean up, and no other process can connect.
 func Socket(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -20,9 +20,9 @@ const mostGivenUp = 256
 var givenUp atomic.Int64
 
 // Call calls f and waits for it no longer than ctx: then it fails with ErrGivenUp. If f
-// ends later without an error, drop gets its value, unless drop is nil. f must not write the caller's variables, nor
-// use anything that the caller closes. With too many calls of this process that hang,
-// Call fails at once with errdefs.ErrUnavailable.
+// ends later without an error, drop gets its value, unless drop is nil. f must not write
+// the caller's variables, nor use anything that the caller closes. With too many calls of
+// this process that hang, Call fails at once with errdefs.ErrUnavailable.
 func Call[T any](ctx context.Context, f func() (T, error), drop func(T)) (T, error) {
 	type result struct {
 		value T

@@ -38,9 +38,14 @@ func (b *logBudget) Write(line []byte) (int, error) {
 		return len(line), nil
 	}
 	if b.lines > 0 {
-		fmt.Fprintf(b.w, "time=%q level=warning msg=\"%d lines of the shim's log, %d bytes, were left out: more than %d KiB a second\"\n",
-			time.Now().Format(time.RFC3339Nano), b.lines, b.bytes, logPerSecond>>10)
+		_, _ = io.WriteString(b.w, leftOut("the shim's log", b.lines, b.bytes, logPerSecond))
 		b.lines, b.bytes = 0, 0
 	}
 	return b.w.Write(line)
+}
+
+// leftOut is the line of the log for lines that were left out of it.
+func leftOut(of string, lines, bytes, perSecond int) string {
+	return fmt.Sprintf("time=%q level=warning msg=\"%d lines of %s, %d bytes, were left out: more than %d KiB a second\"\n",
+		time.Now().Format(time.RFC3339Nano), lines, of, bytes, perSecond>>10)
 }

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -52,8 +51,7 @@ func (s *foreignShare) Format(e *logrus.Entry) ([]byte, error) {
 	if s.lines == 0 || now.Sub(s.reported) < reportEvery {
 		return text, err
 	}
-	report := fmt.Sprintf("time=%q level=warning msg=\"%d lines of the guest and of QEMU, %d bytes, were left out: more than %d KiB a second\"\n",
-		now.Format(time.RFC3339Nano), s.lines, s.bytes, foreignPerSecond>>10)
+	report := leftOut("the guest and of QEMU", s.lines, s.bytes, foreignPerSecond)
 	s.lines, s.bytes, s.reported = 0, 0, now
 	return append([]byte(report), text...), err
 }
