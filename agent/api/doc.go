@@ -6,6 +6,7 @@
 // A conversation, on one VM:
 //
 //	host                                         guest (agent)
+//	 | -- connect PortKey, the host's key --------> |  every other connection begins with it
 //	 | -- connect PortRPC ------------------------> |
 //	 | -- Guest.Hello ----------------------------> |  versions, kernel, times
 //	 | -- Guest.Events (stream) ------------------> |  exits, OOM kills

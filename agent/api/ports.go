@@ -19,6 +19,8 @@ const (
 	// PortReverse takes connections over which the agent listens in the guest
 	// on behalf of the host (stream.go).
 	PortReverse = 1029
+	// PortKey takes the host's key (key.go).
+	PortKey = 1030
 )
 
 // MaxLogLine is the length of the longest log line the host accepts from the

@@ -24,10 +24,14 @@ var (
 	errRestarted = errors.New("guest's driver was reset")
 )
 
+// choosePort finds a host port that no connection to the same port of the guest
+// uses, 0 if there is none. The caller holds mu.
+type choosePort func(d *device, guest uint32) uint32
+
 // dial opens a connection to the guest.
-func (d *device) dial(ctx context.Context, port uint32) (Conn, error) {
+func (d *device) dial(ctx context.Context, choose choosePort, port uint32) (Conn, error) {
 	for {
-		c, err := d.dialOnce(ctx, port)
+		c, err := d.dialOnce(ctx, choose, port)
 		if err == nil {
 			return c, nil
 		}
@@ -40,11 +44,11 @@ func (d *device) dial(ctx context.Context, port uint32) (Conn, error) {
 	}
 }
 
-func (d *device) dialOnce(ctx context.Context, port uint32) (*conn, error) {
+func (d *device) dialOnce(ctx context.Context, choose choosePort, port uint32) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c, err := d.newDialing(port)
+	c, err := d.newDialing(choose, port)
 	if err != nil {
 		return nil, err
 	}
@@ -81,13 +85,16 @@ func (c *conn) waitAnswer(ctx context.Context) error {
 }
 
 // newDialing makes a connection from a free host port.
-func (d *device) newDialing(port uint32) (*conn, error) {
+func (d *device) newDialing(choose choosePort, port uint32) (*conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.dialing >= maxDialing {
 		return nil, syscall.EAGAIN
 	}
-	a := addrPair{host: d.freePort(port), guest: port}
+	a := addrPair{host: choose(d, port), guest: port}
+	if a.host == 0 {
+		return nil, syscall.EADDRINUSE
+	}
 	c, err := d.insert(a)
 	if err == nil {
 		d.dialing++
@@ -95,20 +102,31 @@ func (d *device) newDialing(port uint32) (*conn, error) {
 	return c, err
 }
 
-// freePort finds a host port, above the reserved ones, that no connection to
-// the same port of the guest uses. The caller holds mu.
+// freePort is a choosePort of those that are not reserved: there are more than
+// connections.
 func (d *device) freePort(guest uint32) uint32 {
-	const reserved, anyPort = 1024, ^uint32(0)
+	const anyPort = ^uint32(0)
 	for {
 		d.nextPort++
 		p := d.nextPort
-		if p < reserved || p == anyPort {
+		if p < ReservedPorts || p == anyPort {
 			continue
 		}
 		if d.conns[addrPair{host: p, guest: guest}] == nil {
 			return p
 		}
 	}
+}
+
+// freeReservedPort is a choosePort of the reserved ones. As the kernel does, it
+// does not use port 0.
+func (d *device) freeReservedPort(guest uint32) uint32 {
+	for p := uint32(ReservedPorts - 1); p > 0; p-- {
+		if d.conns[addrPair{host: p, guest: guest}] == nil {
+			return p
+		}
+	}
+	return 0
 }
 
 // endDialing releases a place among maxDialing.

@@ -108,7 +108,7 @@ func TestDialNoAnswer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			_, err := d.dial(ctx, 5)
+			_, err := d.dial(ctx, (*device).freePort, 5)
 			done <- err
 		}()
 		synctest.Wait()
@@ -151,7 +151,7 @@ func TestDialTooMany(t *testing.T) {
 	tr, _ := bootPaused(t, nil)
 	d := tr.(*userTransport).device()
 	for range maxDialing {
-		if _, err := d.newDialing(1); err != nil {
+		if _, err := d.newDialing((*device).freePort, 1); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -401,7 +401,7 @@ func pipe(t testing.TB, tr Transport, n uint32) (a, b Conn) {
 // opened makes an open connection of a device without a front end.
 func opened(t testing.TB, d *device, guest uint32) *conn {
 	t.Helper()
-	c, err := d.newDialing(guest)
+	c, err := d.newDialing((*device).freePort, guest)
 	must(t, err)
 	c.requested.Store(true)
 	if h := fromGuest(guest, c.addr.host, opResponse); !c.receive(header{op: h.op}, nil) {

@@ -26,7 +26,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(append([]byte{255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, make([]byte, headerLen)...))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		d := newDevice(context.Background())
-		c, err := d.newDialing(9)
+		c, err := d.newDialing((*device).freePort, 9)
 		must(t, err)
 		c.requested.Store(true)
 		payload := make([]byte, maxPayload)

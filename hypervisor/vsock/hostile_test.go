@@ -128,7 +128,7 @@ func TestHostileConnections(t *testing.T) {
 	})
 	t.Run("answer before the request", func(t *testing.T) {
 		d := newDevice(t.Context())
-		c, err := d.newDialing(5)
+		c, err := d.newDialing((*device).freePort, 5)
 		must(t, err)
 		d.outbox.add(c, pendRequest, 0)
 		h := fromGuest(5, c.addr.host, opResponse)

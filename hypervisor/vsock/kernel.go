@@ -22,10 +22,10 @@ const redialPause = 20 * time.Millisecond
 
 // kernelTransport is the host kernel's vhost-vsock.
 type kernelTransport struct {
-	// dialCID is dialKernel, and claim opens a vhost-vsock with a context id;
-	// tests replace them.
-	dialCID func(ctx context.Context, cid, port uint32) (Conn, error)
-	claim   func() (*os.File, uint32, error)
+	// dialCID is dialKernel, dialReservedCID is dialKernelReserved, and claim
+	// opens a vhost-vsock with a context id; tests replace them.
+	dialCID, dialReservedCID dialKernelFunc
+	claim                    func() (*os.File, uint32, error)
 
 	mu        sync.Mutex
 	cid       uint32
@@ -54,7 +54,7 @@ func openKernel(path string, file *os.File) (*kernelTransport, error) {
 		return nil, err
 	}
 	return &kernelTransport{
-		cid: cid, file: file, dialCID: dialKernel,
+		cid: cid, file: file, dialCID: dialKernel, dialReservedCID: dialKernelReserved,
 		claim: func() (*os.File, uint32, error) { return claimVhost(path) },
 		open:  make(map[io.Closer]struct{}),
 	}, nil
@@ -72,6 +72,9 @@ func claimVhost(path string) (*os.File, uint32, error) {
 	}
 	return file, cid, nil
 }
+
+// dialKernelFunc connects to a port of a guest, once.
+type dialKernelFunc func(ctx context.Context, cid, port uint32) (Conn, error)
 
 func dialKernel(ctx context.Context, cid, port uint32) (Conn, error) {
 	c, err := mdvsock.DialContext(ctx, cid, port, nil)
@@ -109,6 +112,16 @@ func (t *kernelTransport) takeFile() (*os.File, uint32) {
 
 // Dial implements Transport.
 func (t *kernelTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
+	return t.dial(ctx, t.dialCID, port)
+}
+
+// DialReserved implements Transport.
+func (t *kernelTransport) DialReserved(ctx context.Context, port uint32) (Conn, error) {
+	return t.dial(ctx, t.dialReservedCID, port)
+}
+
+// dial connects as soon as the guest's driver is up.
+func (t *kernelTransport) dial(ctx context.Context, connect dialKernelFunc, port uint32) (Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	attempt := &kernelDial{cancel}
@@ -118,7 +131,7 @@ func (t *kernelTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
 	defer t.forget(attempt)
 	for {
 		cid := t.currentCID()
-		c, err := t.dialCID(ctx, cid, port)
+		c, err := connect(ctx, cid, port)
 		if err == nil {
 			return t.keep(c)
 		}

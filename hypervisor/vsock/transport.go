@@ -23,6 +23,11 @@ const (
 	KindVhostUser = "vhost-user-vsock"
 )
 
+// ReservedPorts is the lowest port of the host that needs no privilege: below it
+// the host's kernel asks for CAP_NET_BIND_SERVICE (LAST_RESERVED_PORT in Linux's
+// af_vsock.c, __vsock_bind_connectible), and never chooses one itself.
+const ReservedPorts = 1024
+
 // defaultVhostPath is the kernel's device (drivers/vhost/vsock.c).
 const defaultVhostPath = "/dev/vhost-vsock"
 
@@ -67,6 +72,11 @@ type Transport interface {
 	// has no listener, ErrGone after the machine's end, net.ErrClosed after
 	// Close, or ctx's.
 	Dial(ctx context.Context, port uint32) (Conn, error)
+	// DialReserved is Dial from a host port below ReservedPorts. With vhost-vsock
+	// these are shared by all of the host's processes: the connection should be
+	// short. The error is a syscall.EADDRINUSE if none is free, and a
+	// syscall.EACCES if this process has no CAP_NET_BIND_SERVICE.
+	DialReserved(ctx context.Context, port uint32) (Conn, error)
 	// Hold says whether the machine is about to be paused, or runs again:
 	// between those calls connections outlive a pause, and data waits.
 	Hold(paused bool)

@@ -118,9 +118,19 @@ func (t *userTransport) Attach(ctx context.Context, vm hypervisor.Attacher) erro
 
 // Dial implements Transport.
 func (t *userTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
+	return t.dial(ctx, (*device).freePort, port)
+}
+
+// DialReserved implements Transport.
+func (t *userTransport) DialReserved(ctx context.Context, port uint32) (Conn, error) {
+	return t.dial(ctx, (*device).freeReservedPort, port)
+}
+
+// dial connects to the guest by the device that it has.
+func (t *userTransport) dial(ctx context.Context, choose choosePort, port uint32) (Conn, error) {
 	dev := t.device()
 	for {
-		c, err := dev.dial(ctx, port)
+		c, err := dev.dial(ctx, choose, port)
 		if !errors.Is(err, ErrGone) {
 			return c, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -198,17 +199,25 @@ func oneExit(ctx context.Context, t *testing.T, events *harness.Recorder, c *har
 	}
 }
 
-// If a guest's agent never answers Hello, creating the pod fails in time and
-// leaves nothing.
+// If a guest's agent never answers Hello, or does not take the host's key, creating
+// the pod fails in time and leaves nothing.
 func TestSilent(t *testing.T) {
-	t.Parallel()
-	ctx, g := lying(t, "silent")
-	pod, err := g.NewPod(ctx, "pod", g.tell()...)
-	if err == nil {
-		t.Error("a pod was made without its agent's hello")
-		_ = pod.Remove(ctx)
+	for lie, want := range map[string]string{
+		"silent": "greet agent", "silent-key": "the machine's key",
+		"refuse-key": "it has one from another process of this host", "odd-key": "it answered 42",
+	} {
+		t.Run(lie, func(t *testing.T) {
+			t.Parallel()
+			ctx, g := lying(t, lie)
+			pod, err := g.NewPod(ctx, "pod", g.tell()...)
+			if err == nil {
+				_ = pod.Remove(ctx)
+			}
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("creating the pod: %v, want %q in its error", err, want)
+			}
+		})
 	}
-	t.Log(err)
 }
 
 // Reported exits of other pods' containers, or of ones that do not exist, are

@@ -42,7 +42,7 @@ type suite struct {
 var suites = []suite{
 	{
 		name: "vsock", pkg: "hypervisor/vsock", timeout: time.Minute,
-		tests: []string{"TestTakenCIDIsSkipped"},
+		tests: []string{"TestTakenCIDIsSkipped", "TestKernelBindsReserved"},
 	},
 	{
 		name: "inside", pkg: "tests/kvmhost/inside", timeout: 10 * time.Minute,
@@ -51,6 +51,7 @@ var suites = []suite{
 			"TestFirstPod",           // and its metrics, of cgroup v2
 			"TestProcessesClaimCIDs", // 50 simultaneously
 			"TestPodsClaimCIDs",      // two pods simultaneously
+			"TestStrangersAreTurnedAway",
 		},
 	},
 	{

@@ -62,11 +62,3 @@ func passes(err error) bool {
 	}
 	return false
 }
-
-// listenIf opens a port if it is wanted; otherwise there is no listener.
-func listenIf(wanted bool, port uint32) (net.Listener, error) {
-	if !wanted {
-		return nil, nil //nolint:nilnil // none is an answer
-	}
-	return listen(port)
-}

@@ -85,27 +85,7 @@ func run(ctx context.Context, started time.Duration) error {
 
 // serve opens the ports, then serves them.
 func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *service.Pod, started time.Duration, console bool) error {
-	logPort, err := listen(api.PortLog)
-	if err != nil {
-		return err
-	}
-	streamPort, err := listen(api.PortStream)
-	if err != nil {
-		return err
-	}
-	forwardPort, err := listen(api.PortForward)
-	if err != nil {
-		return err
-	}
-	reversePort, err := listen(api.PortReverse)
-	if err != nil {
-		return err
-	}
-	debugPort, err := listenIf(console, api.PortDebug)
-	if err != nil {
-		return err
-	}
-	rpcPort, err := listen(api.PortRPC)
+	ports, err := openPorts(console)
 	if err != nil {
 		return err
 	}
@@ -114,13 +94,14 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return reaper.Run(ctx) })
-	group.Go(func() error { return ring.Serve(ctx, logPort) })
-	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streamPort) })
-	group.Go(func() error { return (&forward.Server{Sockets: pod}).Serve(ctx, forwardPort) })
-	group.Go(func() error { return new(reverse.Server).Serve(ctx, reversePort) })
+	group.Go(func() error { return ring.Serve(ctx, ports.log) })
+	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, ports.stream) })
+	group.Go(func() error { return (&forward.Server{Sockets: pod}).Serve(ctx, ports.forward) })
+	group.Go(func() error { return new(reverse.Server).Serve(ctx, ports.reverse) })
 	if console {
-		group.Go(func() error { return (&debug.Server{Children: reaper}).Serve(ctx, debugPort) })
+		group.Go(func() error { return (&debug.Server{Children: reaper}).Serve(ctx, ports.debug) })
 	}
-	group.Go(func() error { return service.Serve(ctx, rpcPort, pod, times, guest.PowerOff) })
+	group.Go(func() error { return ports.keeper.Serve(ctx, ports.key) })
+	group.Go(func() error { return service.Serve(ctx, ports.rpc, pod, times, guest.PowerOff) })
 	return errors.Join(errors.New("agent stopped serving"), group.Wait())
 }

@@ -9,6 +9,9 @@
 //	katabox.lie=hang-streams     streams of execs are not answered
 //	katabox.lie=hang             nothing about containers is answered once one runs
 //	katabox.lie=silent           Hello is not answered
+//	katabox.lie=silent-key       the host's key is not answered
+//	katabox.lie=refuse-key       the host's key is refused
+//	katabox.lie=odd-key          the host's key is answered by a number without a meaning
 //	katabox.lie=forge-exits      exits of containers that are other pods', or do not exist
 //	katabox.lie=early-exits      exits of a container that runs, 10,000 times
 //	katabox.lie=repeat-exits     each exit 10,000 times, with different codes

@@ -20,6 +20,7 @@ import (
 	"github.com/katabox/katabox/agent/container"
 	_ "github.com/katabox/katabox/agent/container/inside" // Takes over when started as "init".
 	"github.com/katabox/katabox/agent/guest"
+	"github.com/katabox/katabox/agent/hostkey"
 	"github.com/katabox/katabox/agent/logs"
 	_ "github.com/katabox/katabox/agent/modules/modprobe" // Takes over when started as "modprobe".
 	"github.com/katabox/katabox/agent/service"
@@ -94,9 +95,15 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 	}
 	agent := ttrpc.NewClient(conn)
 	l := &liar{GuestClient: api.NewGuestClient(agent), lie: lie, started: make(chan struct{})}
-	group.Go(func() error { return onPort(api.PortLog, func(p net.Listener) error { return l.serveLog(ctx, p) }) })
+	var keeper hostkey.Keeper
 	group.Go(func() error {
-		return onPort(api.PortStream, func(p net.Listener) error {
+		return onPort(api.PortKey, bare, func(p net.Listener) error { return l.serveKey(ctx, &keeper, p) })
+	})
+	group.Go(func() error {
+		return onPort(api.PortLog, keeper.Guard, func(p net.Listener) error { return l.serveLog(ctx, p) })
+	})
+	group.Go(func() error {
+		return onPort(api.PortStream, keeper.Guard, func(p net.Listener) error {
 			switch lie {
 			case "endless-output":
 				p = endless{p}
@@ -112,15 +119,18 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 	}
 	taskapi.RegisterTTRPCTaskService(server, taskapi.NewTTRPCTaskClient(agent))
 	api.RegisterGuestService(server, l)
-	return onPort(api.PortRPC, func(p net.Listener) error { return server.Serve(ctx, l.withLengths(p, "rpc")) })
+	return onPort(api.PortRPC, keeper.GuardCalls, func(p net.Listener) error { return server.Serve(ctx, l.withLengths(p, "rpc")) })
 }
 
-func onPort(port uint32, serve func(net.Listener) error) error {
+// bare is a guard that gives out every connection.
+func bare(l net.Listener) net.Listener { return l }
+
+func onPort(port uint32, guard func(net.Listener) net.Listener, serve func(net.Listener) error) error {
 	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, port, nil)
 	if err != nil {
 		return fmt.Errorf("listen on vsock port %d: %w", port, err)
 	}
-	return serve(l)
+	return serve(guard(l))
 }
 
 // serveLog serves the agent's empty log, or an endless one.

@@ -49,18 +49,26 @@ func Leftovers() virtcontainers.Platform {
 	return virtcontainers.Platform{CleanNetwork: network.Clean, RunDir: RunDir}
 }
 
-// transport adapts package vsock's transport to virtcontainers' types.
-type transport struct{ vsock.Transport }
+// transport adapts package vsock's transport to virtcontainers' types. Its
+// connections begin with the machine's key.
+type transport struct {
+	vsock.Transport
+	dial guest.DialFunc
+}
 
 func openTransport(ctx context.Context) (virtcontainers.Transport, error) {
 	t, err := vsock.Open(ctx, vsock.Options{})
 	if err != nil {
 		return nil, err
 	}
-	return transport{t}, nil
+	dial := guest.WithKey(
+		func(ctx context.Context, port uint32) (guest.Conn, error) { return t.Dial(ctx, port) },
+		func(ctx context.Context, port uint32) (guest.Conn, error) { return t.DialReserved(ctx, port) },
+	)
+	return transport{t, dial}, nil
 }
 
 // Dial implements virtcontainers.Transport.
 func (t transport) Dial(ctx context.Context, port uint32) (guest.Conn, error) {
-	return t.Transport.Dial(ctx, port)
+	return t.dial(ctx, port)
 }
