@@ -1,5 +1,5 @@
-// Package command runs the guest image's programs beside the containers: hooks, what
-// a debug console asks for, and iptables.
+// Package command runs programs of the guest image beside the containers: hooks, the
+// commands of a debug console, and iptables.
 package command
 
 import (

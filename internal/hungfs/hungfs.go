@@ -1,5 +1,5 @@
-// Package hungfs mounts file systems that do not answer, like those of a server that
-// is gone; tests only.
+// Package hungfs mounts file systems that hang, like those of a dead server; tests
+// only.
 package hungfs
 
 import (
