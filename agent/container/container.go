@@ -130,9 +130,9 @@ func networkStats() ([]*stats.NetworkStat, error) {
 	return list, nil
 }
 
-// KeepMounts has the share's file systems that the container has mounted outlive it:
-// the host has not answered all requests about their files. Its processes must have
-// ended.
+// KeepMounts keeps the share's file systems that the container has mounted after its
+// end: the host has not answered all requests about their files. Its processes must
+// have ended.
 func (c *Container) KeepMounts() {
 	c.noteKept(c.init.mounts.keep())
 }
@@ -144,8 +144,8 @@ func (c *Container) noteKept(err error) {
 	}
 }
 
-// Destroy removes the container: what still runs in it is killed, its cgroup
-// and state are removed, the hooks for it are run. The init process must have been waited for.
+// Destroy removes the container: it kills the remaining processes, removes cgroup
+// and state, and runs the hooks. The init process must have been waited for.
 func (c *Container) Destroy() error {
 	if err := c.lib.Destroy(); err != nil {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)

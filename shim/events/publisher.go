@@ -63,8 +63,8 @@ func NewPublisher(ctx context.Context, namespace, address string) *Publisher {
 	return p
 }
 
-// Publish queues an event. After Close it is dropped: a request may still be
-// under way when the shim ends.
+// Publish queues an event. After Close it drops the event: a request may still be
+// in progress when the shim ends.
 func (p *Publisher) Publish(ctx context.Context, topic string, event proto.Message) {
 	value, err := typeurl.MarshalAnyToProto(event)
 	if err != nil {

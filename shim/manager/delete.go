@@ -37,8 +37,8 @@ const (
 )
 
 // Delete cleans up after a shim that died or never started, and answers with the
-// exit of its container, as recorded or assumed. What could not be removed is no
-// error, unless the engine calls again: Delete prints it, and a later start tries
+// exit of its container, as recorded or assumed. A failed removal is an error only
+// if the engine can call again; otherwise Delete prints it, and a later start tries
 // again. It may be called any number of times.
 func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error {
 	sandboxID := p.ID

@@ -24,8 +24,8 @@ type Paths struct {
 	// not open any later (iSulad). When its ends are closed, output is dropped
 	// instead of waiting for another reader.
 	ReadersStay bool
-	// PipesBreak, with ReadersStay: a reader that is gone gives the process a
-	// broken pipe, SIGPIPE, unless it has a terminal.
+	// PipesBreak, with ReadersStay: the process gets SIGPIPE when its reader is
+	// gone, unless it has a terminal.
 	PipesBreak bool
 	// Namespace and ContainerID are for a logger.
 	Namespace, ContainerID string
