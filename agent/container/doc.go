@@ -4,8 +4,8 @@
 // A Container is made with its init process forked and stopped just before
 // exec(2); Start lets it continue. Exec starts further processes. The agent
 // itself starts both kinds (packages spawn and rootfs; see birth), or
-// libcontainer's stage does, for features such as user namespaces. Its creator
-// waits for each Process, exactly once.
+// libcontainer's stage does, for features such as user namespaces. The creator of a
+// Process reaps it, exactly once.
 //
 //	Runtime.Create ──> Container (init waits) ──Start──> runs ──> Destroy
 //	                       └──Exec──> Process ──Wait──> Exit

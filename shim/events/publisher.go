@@ -30,10 +30,10 @@ const (
 	// maxRefusals is how often the engine may answer an event with an error before the
 	// event is dropped, some 11 s after it was sent first: later ones wait for it.
 	maxRefusals = 10
-	// answerTimeout is how long a connected engine may take to accept an event. One
-	// that dies ends the connection at once. One that is stopped (by SIGSTOP or the
-	// freezer) finds every attempt in its socket when it continues, also those that
-	// were given up, and reports the event as often.
+	// answerTimeout is how long a connected engine may take to accept an event. The
+	// connection of an engine that dies ends immediately. One that is stopped (by
+	// SIGSTOP or the freezer) finds every attempt in its socket when it continues, even
+	// those that have timed out, and would report the event that many times.
 	answerTimeout = 10 * time.Minute
 )
 
