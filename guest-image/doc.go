@@ -1,5 +1,5 @@
-// Command guest-image builds what a pod's virtual machine boots: the kernel
-// as an uncompressed ELF and an initial RAM file system with the agent.
+// Command guest-image builds the files that a pod's virtual machine boots: the
+// kernel, as an uncompressed ELF, and an initramfs with the agent.
 //
 //	make agent                      # bin/kata-agent, the guest's init
 //	go run ./guest-image            # build/guest/vmlinux, build/guest/initrd.img
@@ -31,7 +31,7 @@
 //	/init                   the agent
 //	/dev/console, /dev/null
 //	/etc/katabox/modules    the list of modules, for the agent
-//	/lib/modules/RELEASE/   the modules; modules.zip has those that the kernel asks for
+//	/lib/modules/RELEASE/   the modules; modules.zip has those that the kernel requests
 //	/dev /etc /proc /run /sys /tmp   directories to mount on
 //
 // The list has one module a line, "WHEN NAME PATH NEEDS [ALIAS...]", and is in
@@ -39,8 +39,8 @@
 // of the same WHEN and of those listed before it here:
 //
 //	boot     what every pod needs, loaded at start
-//	demand   loaded when the host asks for it by name
-//	kernel   loaded when the kernel asks for it by name or alias
+//	demand   loaded when the host requests it by name
+//	kernel   loaded when the kernel requests it by name or alias
 //	builtin  part of the kernel: PATH and NEEDS are "-", there is nothing to load
 //
 // NEEDS names the modules that it needs directly, all of them above it, with

@@ -16,6 +16,6 @@
 // Devices may be attached while the VM is paused or running. Removing one
 // (Detacher), or changing the number of CPUs (CPUPlugger) or the memory
 // (MemoryPlugger), needs the guest's cooperation, and so a running VM. [gone]
-// is final: Done is closed, the VMM process is reaped, and every file it was
-// given is released.
+// is final: Done is closed, the VMM process is reaped, and every file passed to it
+// is released.
 package hypervisor

@@ -11,6 +11,6 @@ var (
 	ErrPowerOff = errors.New("guest powered off")
 )
 
-// ErrLeftover means that a device was removed, but that the VMM still has what was
-// behind it; see Detacher.
+// ErrLeftover means that a device was removed, but that the VMM still has its back
+// end open; see Detacher.
 var ErrLeftover = errors.New("the device is gone, and a part of its back end is left in the virtual machine monitor")

@@ -10,9 +10,9 @@ type Detacher interface {
 	// guest: unmount it there first. The guest must be up: Detach fails with
 	// errdefs.ErrFailedPrecondition before the machine was resumed. It fails
 	// with errdefs.ErrNotFound for an ID that is not attached. After
-	// ErrLeftover the device is gone, and the VMM may still use what was behind
-	// it: call Detach again, or attach another device of that ID. After another
-	// error the device may still be there, and Detach may be called again.
+	// ErrLeftover the device is removed, but the VMM may still use its back end:
+	// call Detach again, or attach another device of that ID. After another error
+	// the device may still be there, and Detach may be called again.
 	// Clean-up may take a few seconds more than ctx.
 	Detach(ctx context.Context, id string) error
 }
@@ -23,14 +23,14 @@ type CPUPlugger interface {
 	// SetVCPUs hot-plugs CPUs, or unplugs hot-plugged ones, until there are n
 	// or as near as possible; now is how many the guest may use then. There are
 	// never fewer than Spec.VCPUs nor more than Spec.MaxVCPUs; a result that
-	// differs from n for that reason is no error. A new CPU is usable once the
-	// guest has brought it online. The last plugged CPU is unplugged first,
-	// once the guest has released it. If the guest does not until ctx ends, now
-	// counts what remains, and that is no error either: the guest may still release
-	// it later, because the request for it cannot be withdrawn. On an error some CPUs
-	// may have changed, and now counts them. The machine must have been resumed
-	// (errdefs.ErrFailedPrecondition). One call runs at a time; another waits
-	// for it, within its ctx.
+	// differs from n for that reason is not an error. A new CPU is usable once
+	// the guest has brought it online. The last plugged CPU is unplugged first,
+	// once the guest has released it. If the guest does not before ctx ends, now
+	// counts the remaining CPUs, which is not an error either. The guest may still
+	// release one later, because the request cannot be withdrawn. On an error some
+	// CPUs may have changed, and now counts them. The machine must have been
+	// resumed (errdefs.ErrFailedPrecondition). Calls are serialized; each waits
+	// within its ctx.
 	SetVCPUs(ctx context.Context, n uint32) (now uint32, err error)
 }
 
@@ -38,27 +38,27 @@ type CPUPlugger interface {
 // without that ability returns errdefs.ErrNotImplemented.
 type MemoryPlugger interface {
 	// SetMemoryMiB changes the memory to n MiB, boot memory included, or as
-	// near as possible; now is how much there is then, in MiB. It is n rounded
-	// up to the model's unit (MemoryModel), never less than Spec.MemoryMiB, nor
-	// more than Spec.MaxMemoryMiB. If the memory does not shrink, because the
-	// model cannot or the guest does not give it back until ctx ends, now is
-	// larger; that is no error. What has not changed by then is not asked for any
-	// more: the guest keeps the size that now says. New memory is usable once the
-	// guest has brought it online. Clean-up may take a few seconds more than ctx. The machine must have been resumed
-	// (errdefs.ErrFailedPrecondition); without Spec.MaxMemoryMiB there is
-	// nothing to plug (errdefs.ErrNotImplemented). One call runs at a time;
-	// another waits for it, within its ctx.
+	// near as possible; now is the resulting size in MiB. It is n rounded up to
+	// the model's unit (MemoryModel), never less than Spec.MemoryMiB, nor more
+	// than Spec.MaxMemoryMiB. If the memory does not shrink, because the model
+	// cannot or the guest does not release it before ctx ends, now is larger,
+	// which is not an error. The request is then withdrawn, and the guest keeps
+	// the size that now says. New memory is usable once the guest has brought it
+	// online. Clean-up may take a few seconds more than ctx. The machine must have
+	// been resumed (errdefs.ErrFailedPrecondition); without Spec.MaxMemoryMiB
+	// there is nothing to plug (errdefs.ErrNotImplemented). Calls are serialized;
+	// each waits within its ctx.
 	SetMemoryMiB(ctx context.Context, n uint64) (now uint64, err error)
 }
 
 // DiskGrower is the part of a VM that makes its disks larger. A monitor that
 // cannot fails with errdefs.ErrNotImplemented.
 type DiskGrower interface {
-	// GrowDisk makes an attached Disk as large as its file or block device has to
-	// be: a file is grown to that many bytes, a block device must have them
-	// already, and the guest sees all that it has. Fewer bytes than the file
-	// has would cut it: the caller must not ask for that. The guest is told, and
-	// sees the size some time later. It fails with errdefs.ErrNotFound for an ID
-	// that is not attached, and after another error the size may have changed.
+	// GrowDisk enlarges an attached Disk. A file is grown to that many bytes; it
+	// must not be larger already, because GrowDisk would truncate it. A block
+	// device must have the size already, and the guest sees all of it. The guest
+	// is notified, and sees the new size some time later. GrowDisk fails with
+	// errdefs.ErrNotFound for an ID that is not attached; after another error the
+	// size may have changed.
 	GrowDisk(ctx context.Context, id string, bytes uint64) error
 }

@@ -22,8 +22,8 @@ const (
 	ThreadingAuto Threading = "auto"
 	// ThreadingMulti runs each CPU in a thread.
 	ThreadingMulti Threading = "multi"
-	// ThreadingSingle has the CPUs take turns in one thread: together they
-	// compute no more than one, and miss nothing.
+	// ThreadingSingle has the CPUs take turns in one thread: together they are as
+	// fast as one, and miss no write.
 	ThreadingSingle Threading = "single"
 )
 
@@ -111,9 +111,9 @@ type Spec struct {
 	// boot then. Its Memory must be the zero MemoryBacking.
 	Template *Template
 	// Awaits, if not nil, is the layout of the saved machine that this one
-	// becomes (Snapshotter): it does not boot, it has that memory and those CPUs,
-	// and devices with these IDs get these places. Its Memory must be the zero
-	// MemoryBacking, and it has no Template.
+	// becomes (Snapshotter). It does not boot, it has the layout's memory and CPUs,
+	// and devices with the layout's IDs get its places. Memory must be the zero
+	// MemoryBacking, and Template nil.
 	Awaits *Layout
 }
 

@@ -21,9 +21,9 @@ type Template struct {
 	MemorySum uint32
 	// Sealed, if not nil, is used in place of Memory and MemorySum: a memfd
 	// with the same content that cannot be changed (memfile.Fill). The machine
-	// has a private mapping of it: what it does not change it shares with
-	// others, and VM's OwnerOf is not nil. The caller owns the file. It needs
-	// Spec.Jail.
+	// has a private mapping of it: pages that it does not change are shared with
+	// other machines, and OwnerOf(vm) is not nil. The caller owns the file. It
+	// needs Spec.Jail.
 	Sealed *os.File
 	// Filled, if not nil, blocks until Sealed has its content and cannot be
 	// changed any more, or returns why it never will. It is called once, when

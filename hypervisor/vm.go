@@ -71,7 +71,7 @@ type VM interface {
 	Locate(id string) (Location, error)
 	// Resume lets a paused machine run.
 	Resume(ctx context.Context) error
-	// Answer asks the VMM whether it still answers, and waits for that within ctx.
+	// Answer checks that the VMM still answers, and waits for that within ctx.
 	Answer(ctx context.Context) error
 	// Stop ends the machine immediately, without the guest's cooperation, and
 	// waits until its process is gone. It may be called any number of times and

@@ -1,5 +1,5 @@
 // Package installer installs Katabox on a node and removes it. The node is a file
-// tree below some root: "/" on the node itself, or where its root is mounted in a
+// tree below a root: "/" on the node itself, or the mount of the node's root in a
 // container.
 //
 // Files go below /opt/kata, each build in a directory that is named by its
@@ -9,10 +9,10 @@
 //	/opt/kata/current -> versions/0.1.0-5d1c7e...
 //	/opt/kata/bin -> current/bin, /opt/kata/share -> current/share
 //
-// An upgrade is one rename of the link current. Running pods keep the files with
-// which their shim was started: a version is removed when no process uses it any
+// An upgrade is one rename of the link current. Running pods keep the files that
+// their shim was started with: a version is removed when no process uses it any
 // more. A shim finds the configuration beside itself, which names that version's
-// guest.
+// guest image.
 //
 // The runtime handler is registered with the engines: with containerd by a
 // drop-in or a marked block (containerd.go explains the choice), with CRI-O by a
@@ -20,7 +20,6 @@
 //
 // docs/adr/0044 has the reasons.
 //
-// Each change is one rename, and what its undoing needs is saved before it.
-// Install and Uninstall may be killed at any point: running either again
-// completes it.
+// Each change is one rename, and the data to undo it is saved first. Install and
+// Uninstall may be killed at any point: running either again completes it.
 package installer

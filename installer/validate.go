@@ -22,8 +22,7 @@ const (
 )
 
 // validate has the node's own containerd read the files of the plan. If that is
-// not possible it returns a notice, not an error: the files were parsed all the
-// same.
+// not possible it returns a notice, not an error: the files were parsed anyway.
 func (c containerd) validate(ctx context.Context, p plan) (notice string, err error) {
 	for _, f := range p {
 		var parsed map[string]any

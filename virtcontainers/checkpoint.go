@@ -51,8 +51,8 @@ type CheckpointOptions struct {
 }
 
 // Checkpoint saves a container, which must be its sandbox's only one, with its
-// machine. Afterwards, and after an error, it runs on as before, unless
-// opts.Exit is set and there was no error. ctx bounds it. It fails with
+// machine. Afterwards, and after an error, the container continues to run, unless
+// opts.Exit is set and there was no error. ctx bounds the call. It fails with
 // errdefs.ErrFailedPrecondition for a container that cannot be saved, and with
 // errdefs.ErrUnavailable if the guest has calls to answer.
 func (c *Container) Checkpoint(ctx context.Context, opts CheckpointOptions) error {

@@ -94,8 +94,8 @@ func (c *Container) warnOfLost(ctx context.Context, lost []string) {
 	}
 }
 
-// Stats reads the container's counters in the guest. While the sandbox
-// hibernates they are those of before: a question about a pod does not wake it.
+// Stats reads the container's counters in the guest. While the sandbox hibernates
+// it returns the last ones, because reading counters must not wake a pod.
 func (c *Container) Stats(ctx context.Context) (*stats.Metrics, error) {
 	client, err := c.sandbox.agent()
 	if err != nil {

@@ -140,8 +140,8 @@ func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) er
 	return nil
 }
 
-// configOf returns what the agent is told of a container, but for another's PID
-// namespace.
+// configOf returns a container's configuration for the agent, without the PID
+// namespace of another container.
 func configOf(spec *guestfs.Spec) *api.ContainerConfig {
 	return &api.ContainerConfig{
 		Spec: spec.JSON, SharePidNamespace: spec.SharePID, ShareUserNamespace: spec.ShareUser, OwnUtsNamespace: spec.OwnUTS,

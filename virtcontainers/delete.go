@@ -15,10 +15,11 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// Delete removes an exec. It fails for a running one, and waits for one that is being
-// started: a client whose Start has ended with its deadline deletes at once, and not
-// again. A second caller waits for the first one, and gets the exit with ErrDeleted. A guest that did not report the exec's exit may
-// refuse, because it still runs it, or not answer in time: that is logged.
+// Delete removes an exec. It fails for a running one, and waits for a start that is
+// in progress: a client whose Start has ended with its deadline calls Delete
+// immediately, and only once. A second caller waits for the first one, and gets the
+// exit with ErrDeleted. A guest that did not report the exec's exit may refuse,
+// because it still runs the exec, or not answer in time. That is logged.
 func (p *Process) Delete(ctx context.Context) (_ Exit, err error) {
 	if err := p.awaitStart(ctx); err != nil {
 		return Exit{}, fmt.Errorf("delete %s: %w", p.name(), err)
@@ -187,9 +188,9 @@ func answers(ctx context.Context, client *guest.Client, timeout time.Duration) b
 }
 
 // deleteRunning removes a process that the guest still runs, although it has
-// reported its exit. The process is killed first. A guest that keeps it all the
-// same is lost: the engine has heard of the exit, and nothing of the process may
-// be left.
+// reported its exit. The process is killed first. A guest that does not delete it
+// then is lost: the engine knows of the exit, and nothing of the process may be
+// left.
 func (p *Process) deleteRunning(ctx context.Context, client *guest.Client) error {
 	s := p.container.sandbox
 	timeout := s.killTimeout()

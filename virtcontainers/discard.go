@@ -14,7 +14,7 @@ import (
 )
 
 // createOrDiscard makes the container in the guest. If the guest does not answer in
-// time, it may have made the container all the same, or be about to: that is removed.
+// time, it may have made the container, or be about to: createOrDiscard removes it.
 func (c *Container) createOrDiscard(ctx context.Context, opts ContainerOptions) error {
 	err := c.createInGuest(ctx, opts)
 	if !guest.Unanswered(ctx, err) || c.sandbox.gone() {
@@ -84,7 +84,7 @@ func (c *Container) awaitEvent(ctx context.Context) {
 }
 
 // registerOrForget announces an exec to the agent. If the guest does not answer in
-// time, it may know the exec all the same, and is made to forget it.
+// time, it may know the exec anyway: registerOrForget removes it.
 func (p *Process) registerOrForget(ctx context.Context, opts ExecOptions) error {
 	err := p.register(ctx, opts.Spec)
 	s := p.container.sandbox

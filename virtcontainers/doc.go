@@ -3,8 +3,8 @@
 // or an exec. It knows neither containerd nor QEMU: the shim calls it, and it
 // calls a hypervisor.Monitor and the guest's agent.
 //
-// A sandbox boots by a list of named steps, each with its undo (boot.go); the
-// same undos, in reverse order, end it.
+// A sandbox boots by a list of named steps, each with its undo (boot.go). Its end
+// runs the undos in reverse order.
 //
 //	          New                     exit of the first container,
 //	(nothing) ----> [ready] --------> Stop, or death of VM, agent   ----> [stopped]
@@ -21,24 +21,26 @@
 // A running container's init may also be [paused], together with the whole
 // container, and resumed.
 //
-// The order at an exit is fixed (settle.go): output drained; when it is the
-// sandbox's own container's, the sandbox torn down; the container's process on
-// the host ended; exit recorded, waiters woken, the Observer told. Each process that was created exits
-// exactly once: with its real status; with 137 when the sandbox's end killed
-// it; with 255 when contact with the guest was lost.
+// The order at an exit is fixed (settle.go):
 //
-// A sandbox that is ready may hibernate (hibernate.go, slept.go, wake.go): its machine is
-// paused and its memory on disk, until a call to the guest passes the turnstile. Its
-// container may be saved with the machine (checkpoint.go, saving.go), and another
-// sandbox may continue from that in place of booting (restore.go).
+//	drain output > tear down the sandbox > end the stand-in > record > wake waiters > Observer
+//	               (its own container's exit)
+//
+// Each process that was created exits exactly once: with its real status; with 137
+// if the sandbox's end killed it; with 255 if the guest was lost.
+//
+// A ready sandbox may hibernate (hibernate.go, slept.go, wake.go): its machine is
+// paused and its memory on disk, until a call to the guest wakes it (turnstile). Its
+// container may be saved with the machine (checkpoint.go, saving.go). Another
+// sandbox may continue from that instead of booting (restore.go).
 //
 // The machine grows before a container is created or its limits are raised, and
 // shrinks, as far as it can, after one has ended or its limits were lowered
-// (package sizing); or it has its full size from the start.
+// (package sizing). With static sizing it has its full size from the start.
 //
-// A machine starts by booting, from a template (template.go, missing.go, expire.go) or
-// as a spare that is adopted (spare.go, refill.go). These have the configuration's
-// size; a pod that wants a larger one starts with it and grows (plain.go).
+// A machine boots, starts from a template (template.go, missing.go, expire.go), or is
+// a spare that the sandbox adopts (spare.go, refill.go). Templates and spares have the
+// configuration's size. A larger pod starts with that size and grows (plain.go).
 //
 // No lock is held across a call to the guest, the monitor or an IO.
 package virtcontainers

@@ -42,11 +42,11 @@ type Hibernation struct {
 	ImageBytes uint64 `json:"image_bytes"`
 }
 
-// Hibernate pauses the machine, saves the guest's memory to disk and gives it
-// back to the host, until a call to the guest or Wake. ctx bounds it. After an
-// error the sandbox runs on. It fails with errdefs.ErrFailedPrecondition for a
-// sandbox that hibernates, or that cannot, and with errdefs.ErrUnavailable if the
-// guest has calls to answer.
+// Hibernate pauses the machine, saves the guest's memory to disk and returns it to
+// the host, until a call to the guest or Wake. ctx bounds the call. After an error
+// the sandbox continues to run. Hibernate fails with errdefs.ErrFailedPrecondition
+// for a sandbox that hibernates already, or cannot, and with errdefs.ErrUnavailable
+// while calls to the guest are in progress.
 func (s *Sandbox) Hibernate(ctx context.Context) (Hibernation, error) {
 	z, err := s.hibernate(ctx)
 	if err != nil {

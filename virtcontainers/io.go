@@ -29,19 +29,18 @@ type IO interface {
 	// Park prepares a connected IO for the end of the guest's connections. It
 	// stops copying input, and returns how many bytes of input were passed to
 	// the guest since the process was created, and whether input follows: it
-	// has a connection and has not ended. What was read from the engine's end
-	// is passed on first, within ctx and a moment. What the guest does not take
-	// by then is kept for Rebind, and what was not read stays in the engine's
-	// end. From now on the end of an output's connection is not the output's.
-	// An IO that is not connected, or closed, is an
-	// errdefs.ErrFailedPrecondition: there is nothing to park. So is one whose
-	// output the engine did not read between many parks. After an error the IO
-	// is not parked.
+	// has a connection and has not ended. Input that was read from the engine's
+	// end is passed on first, within ctx and a short time. Park keeps the rest
+	// for Rebind, and leaves unread input in the engine's end. From now on the
+	// end of an output's connection does not end the output. Park fails with
+	// errdefs.ErrFailedPrecondition for an IO that is not connected, or closed,
+	// and for one whose output the engine did not read between many parks. After
+	// an error the IO is not parked.
 	Park(ctx context.Context) (stdin uint64, bound bool, err error)
-	// Rebind follows Park. The new connection of an output is read when the old
-	// one was read to its end: an engine that does not read has the guest's
-	// unread data of both kept. A stream without a new connection ends. The IO
-	// owns the connections from now on, even on an error, which is an
+	// Rebind follows Park. It reads an output's new connection once the old one
+	// was read to its end: if the engine does not read, the unread data of both is
+	// kept. A stream without a new connection ends. The IO owns the connections
+	// from now on, even on an error. Rebind fails with
 	// errdefs.ErrFailedPrecondition for an IO that is not parked. It does not
 	// block.
 	Rebind(conns Conns) error
@@ -56,8 +55,8 @@ type IO interface {
 	CloseStdin()
 	// Close ends all copying and closes the engine's ends.
 	Close()
-	// AwaitEnds follows Close. It waits, not for long, until a program that is one
-	// of the engine's ends has ended: it may write what it has read to a log.
+	// AwaitEnds follows Close. It waits a short time until logger programs have
+	// ended, because they may still write to a log.
 	AwaitEnds(ctx context.Context)
 }
 

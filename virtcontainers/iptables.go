@@ -2,10 +2,9 @@ package virtcontainers
 
 import "context"
 
-// IPTables returns the rules of the pod's network in the guest for IPv4, or with
-// ipv6 those for IPv6, as iptables-save writes them there: at most 1 MiB, and
-// whatever the guest says. A guest image without the tool is an
-// errdefs.ErrNotImplemented.
+// IPTables returns the guest's rules for IPv4, or with ipv6 those for IPv6, as
+// iptables-save writes them there. The text is at most 1 MiB and not trustworthy. It
+// fails with errdefs.ErrNotImplemented if the guest image lacks the tool.
 func (s *Sandbox) IPTables(ctx context.Context, ipv6 bool) ([]byte, error) {
 	agent, err := s.agent()
 	if err != nil {
@@ -14,8 +13,8 @@ func (s *Sandbox) IPTables(ctx context.Context, ipv6 bool) ([]byte, error) {
 	return agent.IPTables(ctx, ipv6)
 }
 
-// SetIPTables gives rules, at most 1 MiB, to iptables-restore in the guest.
-// Errors are as IPTables'.
+// SetIPTables passes rules, at most 1 MiB, to iptables-restore in the guest. Its
+// errors are those of IPTables.
 func (s *Sandbox) SetIPTables(ctx context.Context, ipv6 bool, rules []byte) error {
 	agent, err := s.agent()
 	if err != nil {

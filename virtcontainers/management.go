@@ -74,8 +74,8 @@ func (s *Sandbox) Console() string { return s.vm.ConsoleTail() }
 // maxVersion bounds each version that a guest reports, in bytes.
 const maxVersion = 128
 
-// Describe returns what an operator sees, containers in the order of their ids.
-// It makes no calls.
+// Describe returns the sandbox's description for operators, with the containers
+// sorted by id. It makes no calls.
 func (s *Sandbox) Describe() Description {
 	d := Description{
 		ID: s.ID, Pod: s.opts.Pod, Began: s.recorder.Zero().Round(0).UTC(), VMPID: s.vm.PID(), Accel: string(s.platform.Accel),

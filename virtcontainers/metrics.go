@@ -30,9 +30,9 @@ func (s *Sandbox) timed(container, span, action string) (end func()) {
 	}
 }
 
-// WriteMetrics writes the machine's, the guest's and the agent's numbers, and how
-// long starts took, under the names that Kata Containers has for them. It calls
-// the guest, bounded by ctx; without an answer it writes the rest.
+// WriteMetrics writes the metrics of the machine, the guest and the agent, and the
+// durations of starts, under Kata Containers' names. It calls the guest, bounded by
+// ctx; without an answer it writes the rest.
 func (s *Sandbox) WriteMetrics(ctx context.Context, t *prom.Text) {
 	s.writeStarts(t)
 	procstat.WriteProcess(t, "kata_hypervisor", "QEMU", s.vm.PID())

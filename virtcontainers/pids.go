@@ -22,8 +22,8 @@ const (
 	// maxPids bounds how many of the guest's processes Pids lists. The guest
 	// chooses the number, and the engine holds the whole list.
 	maxPids = 8192
-	// maxDetails bounds the details of one process that are looked at: an exec's
-	// id is far shorter.
+	// maxDetails bounds the details of one process that are decoded: an exec's id
+	// is far shorter.
 	maxDetails = 1024
 )
 

@@ -57,8 +57,8 @@ type Process struct {
 	giveUpReader context.CancelFunc
 }
 
-// ErrDeleted is for all but the first of those who delete a process at once: it
-// is removed.
+// ErrDeleted is the result of concurrent deletes of a process, except for the
+// first: the process is removed.
 var ErrDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
@@ -234,9 +234,9 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Kill sends a signal. all, and SIGKILL to an init, reach every process of
-// the container. A process that has ended is an errdefs.ErrNotFound, an
-// exec that was not started an errdefs.ErrFailedPrecondition, as from runc's
-// shim. One that is being started is waited for.
+// the container. It fails with errdefs.ErrNotFound for a process that has
+// ended, and with errdefs.ErrFailedPrecondition for an exec that was not
+// started, as runc's shim does. It waits for a start that is in progress.
 func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	if err := p.awaitStart(ctx); err != nil {
 		return fmt.Errorf("kill %s: %w", p.name(), err)

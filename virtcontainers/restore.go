@@ -26,8 +26,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
-// Restoration is a checkpoint from which a sandbox starts, in place of booting. Its
-// own container is the one that was saved.
+// Restoration is a checkpoint from which a sandbox starts instead of booting. The
+// sandbox's own container is the saved one.
 type Restoration struct {
 	from *checkpoint.Reader
 	file *os.File
@@ -39,7 +39,7 @@ type Restoration struct {
 
 // OpenRestoration opens the checkpoint in a directory for the container that
 // opts describe. The caller closes it when the container was created. The key is
-// that of the configuration. Ctx bounds it: the disk may hang.
+// the configuration's. ctx bounds the call, because the disk may hang.
 func OpenRestoration(ctx context.Context, dir string, cfg *config.Config, opts ContainerOptions) (*Restoration, error) {
 	key, err := checkpointKey(ctx, cfg.Runtime.CheckpointKeyFile)
 	var r *Restoration

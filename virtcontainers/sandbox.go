@@ -25,11 +25,11 @@ import (
 type Transport interface {
 	// Kind names the transport in logs.
 	Kind() string
-	// Attach gives the VM its device. It may be called once, and again after
-	// Detach.
+	// Attach attaches the device to the VM. It may be called once, and again
+	// after Detach.
 	Attach(ctx context.Context, vm hypervisor.Attacher) error
-	// Detach takes the device from the VM, which ends every connection. After
-	// an error the VM has it as before, and Detach may be called again.
+	// Detach removes the device from the VM, which ends every connection. After
+	// an error the device is still attached, and Detach may be called again.
 	Detach(ctx context.Context, vm hypervisor.Detacher) error
 	// Dial is a guest.DialFunc.
 	Dial(ctx context.Context, port uint32) (guest.Conn, error)
@@ -68,8 +68,8 @@ type Platform struct {
 	// Failpoint names a boot step that fails after it was done, or is empty.
 	// Tests use it to check that a failed create leaves nothing.
 	Failpoint string
-	// StartMaker starts processes that make the templates that sandboxes miss;
-	// if nil, none are made.
+	// StartMaker starts processes that make missing templates; if nil, none are
+	// made.
 	StartMaker StartMaker
 	// StartSpare starts a process that makes a spare machine; if nil, none are
 	// made.
@@ -169,7 +169,7 @@ type Sandbox struct {
 	startOnce sync.Once
 	// kills receives processes whose end must be enforced.
 	kills chan *Process
-	// calls is what calls to the guest pass, and wakes is told when one of them
+	// calls is passed by every call to the guest; wakes gets a value when a call
 	// finds the sandbox hibernating.
 	calls turnstile
 	wakes chan struct{}

@@ -74,7 +74,7 @@ func (w *saving) save(ctx context.Context, vm hypervisor.VM) error {
 	if err != nil {
 		return err
 	}
-	// Without a reader QEMU gives up.
+	// Without a reader QEMU fails the migration.
 	closeState := sync.OnceValue(state.Close)
 	defer context.AfterFunc(ctx, func() { _ = closeState() })()
 	written := make(chan error, 1)

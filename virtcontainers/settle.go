@@ -12,7 +12,7 @@ import (
 type drained struct{ stdout, stderr uint64 }
 
 // takeEvent accepts the process's first exit event from the guest. Repeated
-// events start no more goroutines.
+// events do not start further goroutines.
 func (p *Process) takeEvent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

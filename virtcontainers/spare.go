@@ -92,8 +92,8 @@ func barePod(ctx context.Context, platform Platform, id string, cfg *config.Conf
 	return s, err
 }
 
-// MachineKeys returns the keys of a configuration's machine: which template and
-// which spares fit it. They change with all that the machine is made of.
+// MachineKeys returns the keys of the template and of the spares that fit a
+// configuration. They change with every input of the machine.
 func MachineKeys(ctx context.Context, platform Platform, cfg *config.Config) (template, spare factory.Key, err error) {
 	s, err := barePod(ctx, platform, "key", cfg)
 	defer s.end()

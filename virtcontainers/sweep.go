@@ -44,8 +44,8 @@ const abandonedAfter = 15 * time.Second
 // SweepAbandoned tries again to recover the sandboxes of the platform's Owner
 // for which Recover failed, or was killed. It is for engines that clean up after
 // a dead shim, once. starting is the id of the sandbox that is about to start, ""
-// for none: an earlier one of that id is recovered at once, since the new one's
-// record replaces its record.
+// for none: an earlier sandbox of that id is recovered immediately, because the new
+// record replaces the old one.
 func SweepAbandoned(platform Platform, starting string, killTimeout time.Duration) error {
 	ids, err := persist.Abandoned(platform.StateDir(), platform.Owner, abandonedAfter)
 	if starting != "" && !slices.Contains(ids, starting) {

@@ -137,9 +137,9 @@ func (t *turnstile) passAwake() <-chan struct{} {
 	return nil
 }
 
-// lock locks the turnstile once no call is under way; until then calls pass. A
-// sandbox that wakes is waited for, too. It fails with errdefs.ErrUnavailable if
-// that is not within ctx or the sandbox falls asleep, and with
+// lock locks the turnstile once no call is in progress; until then calls pass. It
+// also waits for a sandbox that is waking. It fails with errdefs.ErrUnavailable if
+// that takes longer than ctx or the sandbox falls asleep, and with
 // errdefs.ErrFailedPrecondition if it hibernates.
 func (t *turnstile) lock(ctx context.Context) error {
 	for {

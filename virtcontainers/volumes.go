@@ -6,9 +6,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 )
 
-// VolumeStats returns how large a direct-assigned volume is and how full, as the
-// guest says. path is the volume's or its device's. It is an
-// errdefs.ErrNotFound when no container of the pod has it mounted, and an
+// VolumeStats returns the size and use of a direct-assigned volume, as the guest
+// reports them. path is the volume's or its device's. It fails with
+// errdefs.ErrNotFound if no container of the pod has the volume mounted, and with
 // errdefs.ErrUnavailable while the pod hibernates.
 func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.AssignedVolume, error) {
 	if _, err := s.agent(); err != nil {
@@ -28,9 +28,9 @@ func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.Assigne
 // GrowVolume makes a direct-assigned volume larger while containers use it, and
 // returns how many bytes its disk has then. path is the volume's or its
 // device's. A block device must have been grown on the host; a file is grown to
-// size bytes. With size 0 the volume becomes what its device or file is. It is an
-// errdefs.ErrNotFound when no container of the pod has it. kata-runtime asks all pods
-// of the host: one that hibernates wakes only for a volume that it has.
+// size bytes. With size 0 the volume gets the size of its device or file. It fails
+// with errdefs.ErrNotFound if no container of the pod has the volume. kata-runtime
+// queries all pods of the host: one that hibernates wakes only for its own volumes.
 func (s *Sandbox) GrowVolume(ctx context.Context, path string, size uint64) (uint64, error) {
 	if err := s.files.CheckVolume(path); err != nil {
 		return 0, err

@@ -11,8 +11,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
-// Wake has a sandbox that hibernates run again, and waits for that within ctx;
-// one that is awake is left alone. After an error of the disk the guest is lost.
+// Wake wakes a sandbox that hibernates, and waits for that within ctx. It does
+// nothing if the sandbox is awake. After a disk error the guest is lost.
 func (s *Sandbox) Wake(ctx context.Context) error {
 	leave, err := s.calls.enter(ctx, "a call to wake it")
 	if err != nil {

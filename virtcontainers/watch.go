@@ -308,8 +308,8 @@ func (s *Sandbox) Ping(ctx context.Context) error {
 	return client.Ping(ctx)
 }
 
-// End is how a stopped sandbox ended: with status 0 when it was asked to,
-// ExitLost otherwise.
+// End returns how a stopped sandbox ended: with status 0 on request, with ExitLost
+// otherwise.
 func (s *Sandbox) End() Exit {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package api is all that the host and the guest's agent share: the Guest
-// service (guest.proto), the vsock ports, the paths in the guest that both
-// sides name, and the framing of stdio and forwarding
-// connections.
+// Package api has everything that the host and the guest's agent share: the Guest
+// service (guest.proto), the vsock ports, the paths in the guest that both sides
+// use, and the framing of stdio and forwarding connections.
 //
-// A conversation, on one VM:
+// The calls in the life of a VM:
 //
 //	host                                         guest (agent)
 //	 | -- connect PortKey, the host's key --------> |  every other connection begins with it
@@ -17,7 +16,7 @@
 //	 | -- connect PortStream, StreamOpen ---------> |  once for each stdio end
 //	 | -- Task.Start -----------------------------> |
 //	 | -- connect PortForward, ForwardOpen -------> |  once for each forwarded connection
-//	 | -- connect PortReverse, ReverseOpen -------> |  to listen in the guest for what is on the host
+//	 | -- connect PortReverse, ReverseOpen -------> |  listen in the guest for a server on the host
 //	 | <= Events: Exit ============================ |
 //	 | -- Task.Delete ----------------------------> |
 //

@@ -1,5 +1,5 @@
-// Package command runs the guest image's programs beside the containers: hooks, what
-// a debug console asks for, and iptables.
+// Package command runs programs of the guest image beside the containers: hooks, the
+// commands of a debug console, and iptables.
 package command
 
 import (
@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Children is told of the children that the agent waits for itself, so that PID 1's
-// reaper leaves them alone.
+// Children gets the children that the agent reaps itself, so that PID 1's reaper
+// ignores them.
 type Children interface {
 	// Begin is called before a child is started, end after, with its PID or 0.
 	Begin() (end func(pid int))
-	// Done is called when the child has been waited for.
+	// Done is called when the child has been reaped.
 	Done(pid int)
 }
 

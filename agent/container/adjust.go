@@ -27,8 +27,8 @@ type Placement struct {
 	// Mqueue and Sysfs are mounts of these file systems for a container in a
 	// user namespace, which cannot make its own; empty if there are none.
 	Mqueue, Sysfs string
-	// HasHostname says that the UTS namespace to join has its name already: the
-	// spec's is then not set. The domain name is.
+	// HasHostname reports that the UTS namespace to join has a hostname already.
+	// The spec's is then not set; its domain name is.
 	HasHostname bool
 }
 

@@ -56,7 +56,7 @@ type Container struct {
 
 // EndsWithInit reports whether none of the container's processes outlives its
 // init. In the container's own PID namespace the kernel kills all others and waits
-// for their ends before the init can be waited for (pid_namespaces(7);
+// for their ends before the init can be reaped (pid_namespaces(7);
 // kernel/pid_namespace.c, zap_pid_ns_processes). An exec that is being started may
 // not be in the namespace yet.
 func (c *Container) EndsWithInit() bool { return c.ownPIDs }
@@ -130,9 +130,9 @@ func networkStats() ([]*stats.NetworkStat, error) {
 	return list, nil
 }
 
-// KeepMounts has the share's file systems that the container has mounted outlive it:
-// the host has not answered all requests about their files. Its processes must have
-// ended.
+// KeepMounts keeps the share's file systems that the container has mounted after its
+// end: the host has not answered all requests about their files. Its processes must
+// have ended.
 func (c *Container) KeepMounts() {
 	c.noteKept(c.init.mounts.keep())
 }
@@ -144,8 +144,8 @@ func (c *Container) noteKept(err error) {
 	}
 }
 
-// Destroy removes the container: what still runs in it is killed, its cgroup
-// and state are removed, the hooks for it are run. The init process must have been waited for.
+// Destroy removes the container: it kills the remaining processes, removes cgroup
+// and state, and runs the hooks. The init process must have been reaped.
 func (c *Container) Destroy() error {
 	if err := c.lib.Destroy(); err != nil {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)

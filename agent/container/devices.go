@@ -47,9 +47,9 @@ func CheckDevice(d Device) error {
 	return nil
 }
 
-// AddDevice gives a container a device. It replaces a device of the spec at the
-// same path, with the rules for its number, which is another device's here or
-// none's.
+// AddDevice adds a device to a container's spec. It replaces a device of the spec at
+// the same path, with the rules for its number, which means another device in the
+// guest, or none.
 //
 // A container in a user namespace cannot have its own node: it gets the
 // guest's, with the mode and owner of d. If several such containers share a

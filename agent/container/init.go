@@ -17,7 +17,7 @@ type initProcess struct {
 	mounts *mountNamespace
 }
 
-// openInit must be called before the init is waited for.
+// openInit must be called before the init is reaped.
 func openInit(pid int) (initProcess, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -30,8 +30,9 @@ func openInit(pid int) (initProcess, error) {
 	return init, nil
 }
 
-// close gives up what the agent holds of the init, which has ended. It returns why file
-// systems stay mounted that should not. settled is as of mountNamespace.close.
+// close releases the agent's references to the init, which has ended. Its error says
+// why file systems stay mounted that should not. settled is as in
+// mountNamespace.close.
 func (i initProcess) close(settled func() bool) error {
 	err := i.mounts.close(settled)
 	_ = i.fd.Close()
@@ -69,7 +70,7 @@ func (i initProcess) openOwn(name string, flags int) (*os.File, error) {
 	return file, nil
 }
 
-// check fails if the init has been waited for. It may be called alongside close.
+// check fails if the init has been reaped. It may be called concurrently with close.
 func (i initProcess) check() error {
 	raw, err := i.fd.SyscallConn()
 	if err != nil {

@@ -20,7 +20,7 @@ func (c *Container) OOMHints() (<-chan struct{}, error) {
 
 // OOMKills returns how many processes of the container the OOM killer has killed.
 // The kernel counts before it kills (mm/oom_kill.c): the count includes every
-// victim that has been waited for.
+// victim that has been reaped.
 func (c *Container) OOMKills() (uint64, error) {
 	events, err := os.ReadFile(c.cgroupFile("memory.events"))
 	if err != nil {

@@ -66,7 +66,7 @@ func (p *Process) Wait() Exit {
 }
 
 // Signal sends sig to the process alone. It fails with errdefs.ErrNotFound
-// when the process has been waited for; a PID is never signalled twice.
+// when the process has been reaped, so that a reused PID is never signalled.
 func (p *Process) Signal(sig syscall.Signal) error {
 	err := p.child.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {

@@ -12,14 +12,14 @@ import (
 	"github.com/katabox/katabox/internal/unixsocket"
 )
 
-// OpenRoot refers to the root directory of the container's first process, in its mount
-// namespace. It fails when that has been waited for.
+// OpenRoot opens the root directory of the container's first process, in its mount
+// namespace. It fails when that process has been reaped.
 func (c *Container) OpenRoot() (*os.File, error) {
 	return c.init.openOwn("root", unix.O_PATH|unix.O_DIRECTORY)
 }
 
 // OpenPIDNamespace opens the PID namespace of the container's first process. It fails
-// when that has been waited for.
+// when that process has been reaped.
 func (c *Container) OpenPIDNamespace() (*os.File, error) {
 	return c.init.openOwn("ns/pid", unix.O_RDONLY)
 }

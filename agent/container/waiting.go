@@ -39,8 +39,8 @@ func (s staged) Execute() error {
 // Close implements waiting.
 func (staged) Close() error { return nil }
 
-// Start lets the init process go on to exec(2). It blocks until it has or is
-// dead, and the hooks for it have run.
+// Start lets the init process execute its program. It blocks until it has, or has
+// ended, and the hooks have run.
 func (c *Container) Start() error {
 	executed := c.spans.Begin(c.id, "exec")
 	err := c.waiting.Execute()

@@ -1,9 +1,9 @@
-// Package debug runs processes in the guest itself, beside its containers, for the
-// host's root who looks for an error: a shell, or one command. The agent serves
-// the port only where the host's configuration has debug_console_enabled.
+// Package debug runs a shell or a command in the guest itself, beside its
+// containers, for the host's root. The agent serves the port only if the host's
+// configuration has debug_console_enabled.
 //
 //	connection ── DebugOpen ──> start ── DebugOpened ──> DebugInput, DebugOutput ... exited
 //
-// A process has the agent's rights, root directory and namespaces. Its connection's
-// end kills it, and those of its session that use the terminal get SIGHUP.
+// A process has the agent's privileges, root directory and namespaces. It is killed
+// when its connection ends; processes of its session on the terminal get SIGHUP.
 package debug

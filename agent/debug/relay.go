@@ -92,7 +92,7 @@ func (p *process) give(conn net.Conn, data []byte) error {
 }
 
 // sendOutput sends frames until the process and its children have closed their
-// output. A connection that takes no more kills them.
+// output. If the connection fails, they are killed.
 func (p *process) sendOutput(conn net.Conn) error {
 	buf := make([]byte, api.MaxDebugData)
 	for {

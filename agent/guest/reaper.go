@@ -68,7 +68,7 @@ func (r *Reaper) Begin() (end func(pid int)) {
 	}
 }
 
-// Done is called when the child has been waited for: its PID may be reused.
+// Done is called when the child has been reaped: its PID may be reused.
 func (r *Reaper) Done(pid int) {
 	r.mu.Lock()
 	delete(r.tracked, pid)

@@ -82,10 +82,10 @@ var drivers = map[string]func(m *Mounter, ctx context.Context, s *api.Storage) e
 	scsi:        (*Mounter).mountDisk,
 }
 
-// Mount mounts the storages in order and gives their files to the groups that
-// they name; when one fails, it and those before it are unmounted. It blocks
-// until devices appear, pci.Timeout at most for each, and while a group is
-// changed, bounded by ctx.
+// Mount mounts the storages in order and changes their files to the groups that
+// they name. If one fails, it and those before it are unmounted. Mount blocks until
+// devices appear, pci.Timeout at most for each, and while files change their group,
+// bounded by ctx.
 func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 	for i, s := range storages {
 		if err := m.mountOne(ctx, s); err != nil {

@@ -138,8 +138,8 @@ func tooLittle(wanted hugepages, have uint64) error {
 		have, wanted.pageKiB, wanted.pages, errdefs.ErrResourceExhausted)
 }
 
-// checkMemory refuses more than the guest has left: the kernel would otherwise
-// take all free memory before it gives up.
+// checkMemory refuses more than the guest has left: otherwise the kernel would take
+// all free memory before it fails.
 func (m *Mounter) checkMemory(wanted hugepages) error {
 	text, err := os.ReadFile(filepath.Join(m.proc, "meminfo"))
 	if err != nil {

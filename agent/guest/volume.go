@@ -16,9 +16,8 @@ import (
 	"github.com/katabox/katabox/agent/pci"
 )
 
-// VolumeStats returns how large and how full the file system is that is mounted
-// on the target of a storage on a disk. Of another target it is an
-// errdefs.ErrNotFound.
+// VolumeStats returns the size and use of the file system on a disk that is mounted
+// on the target of a storage. It fails with errdefs.ErrNotFound for another target.
 func (m *Mounter) VolumeStats(target string) (*api.VolumeStatsResponse, error) {
 	root, st, err := m.openVolume(target)
 	if err != nil {
@@ -38,7 +37,7 @@ func (m *Mounter) VolumeStats(target string) (*api.VolumeStatsResponse, error) {
 // knows that the disk has diskBytes, pci.Timeout at most, and as long as the
 // kernel takes. It fails with errdefs.ErrNotFound when nothing is mounted there,
 // errdefs.ErrFailedPrecondition when that is read-only, and
-// errdefs.ErrNotImplemented for a file system that does not grow so.
+// errdefs.ErrNotImplemented for a file system that cannot grow while mounted.
 func (m *Mounter) GrowVolume(ctx context.Context, target string, diskBytes uint64) error {
 	if err := m.growVolume(ctx, target, diskBytes); err != nil {
 		return fmt.Errorf("grow volume %.200q: %w", target, err)

@@ -3,7 +3,7 @@
 // restores them. The usual image does not have the tools
 // (docs/adr/0047-iptables-tools-are-an-option-of-the-image.md).
 //
-// A tool runs in the agent's namespaces, without an environment. What it reads and
-// what it writes is bounded, and the end of the call kills it. It is never a
-// container's own program.
+// A tool runs in the agent's namespaces, without an environment. Its input and
+// output are bounded, and it is killed when the call ends. It is never a
+// container's program.
 package iptables

@@ -1,10 +1,9 @@
-// Package modules loads the kernel modules of the guest image: it knows which
-// there are, by which names the kernel requests them, what each one needs, and
-// how a file is loaded.
+// Package modules loads the kernel modules of the guest image. It knows the names,
+// aliases and dependencies of each, and how to load a file.
 //
-// The list is made by guest-image (see there for its format). Its users decide
-// when to load: package guest loads what every pod needs and what the host
-// requests, package modprobe what the kernel requests.
+// Package guest-image makes the list (see there for its format). Package guest
+// loads the modules that every pod needs or the host requests, package modprobe
+// those that the kernel requests.
 //
 // Processes that load concurrently share only the kernel, for which loading a
 // module twice is a harmless error.

@@ -19,9 +19,9 @@ import (
 // ip-sysctl.rst).
 const confNet = "/proc/sys/net"
 
-// setSettings gives NICs the settings that they have on the host, and the guest's
-// usual ones for those that the host has no more. What containers set stays until the
-// host's changes.
+// setSettings applies the host's settings to NICs, and resets those that the host no
+// longer has to the guest's defaults. Containers' settings stay until the host's
+// change.
 func (j *job) setSettings(context.Context) error {
 	for _, nic := range j.want.nics {
 		if err := j.resetSettings(nic); err != nil {
@@ -44,7 +44,7 @@ func (j *job) setSettings(context.Context) error {
 	return nil
 }
 
-// resetSettings gives a NIC the usual settings for those that the host has no more.
+// resetSettings resets a NIC's settings that the host no longer has to the defaults.
 func (j *job) resetSettings(nic nic) error {
 	own := j.own.settings[nic.index]
 	for _, name := range slices.Sorted(maps.Keys(own)) {

@@ -1,6 +1,6 @@
-// Package pty is what the agent does with a pseudo-terminal once it has opened its
-// master: one of the guest's devpts or of a container's. Only ioctls on the master
-// name the terminal, never a path, which a container could replace.
+// Package pty operates on pseudo-terminals whose master the agent has opened, on the
+// guest's devpts or on a container's. It identifies the terminal by ioctls on the
+// master, never by a path, which a container could replace.
 package pty
 
 import (

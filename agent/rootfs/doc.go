@@ -7,17 +7,17 @@
 //	  │        └ mounts, device nodes
 //	  └ propagation, the root as a mount
 //
-// What the container sees is what runc's libcontainer makes: the order, types,
-// options and propagation of its mounts, its device nodes and links.
-// [Unsupported] reports what this package leaves to libcontainer.
+// The result is the same as that of runc's libcontainer: order, types, options and
+// propagation of mounts, device nodes and links. [Unsupported] reports specs that
+// this package leaves to libcontainer.
 //
 // The root file system may be hostile: it may have a link at any place, and
 // another container may change it meanwhile. Every path in it is therefore
 // resolved by the kernel below the root's descriptor (openat2(2),
 // RESOLVE_IN_ROOT), and a mount is placed onto the descriptor that came from it.
 //
-// The process itself is not this package's: its namespaces, stdio and
-// credentials, and the mounts that only it can make ([Inner]).
+// The package does not set up the process: its namespaces, stdio and
+// credentials, and the mounts that only the process can make ([Inner]).
 //
 // It needs Linux 5.12 (mount_setattr).
 package rootfs

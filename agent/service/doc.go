@@ -1,7 +1,7 @@
 // Package service implements the host's APIs: containerd's Task service for the
-// pod's containers and processes, and Guest for what a virtual machine adds. It
-// holds their states and decides; agent/container, agent/stream and agent/guest
-// do the work.
+// pod's containers and processes, and Guest for the virtual machine. It holds
+// their states and decides which calls are possible; agent/container, agent/stream
+// and agent/guest do the work.
 //
 // The states of a process; a container is its init process and its execs:
 //
@@ -18,6 +18,6 @@
 // (storages.go): mounted once, however many containers request them, until the
 // guest ends.
 //
-// Order of events: an OOM kill comes before the exit it caused, the exits of
-// execs before that of their container's init, and every exit exactly once.
+// Order of events: an OOM kill comes before the exit that it caused, and the exits
+// of execs before that of their container's init. Every exit is reported once.
 package service

@@ -58,8 +58,8 @@ func (p *process) pid() uint32 {
 	return uint32(p.proc.Pid())
 }
 
-// lives reports whether the process was started and its end is not known. It may have
-// been waited for all the same, and its PID be another process's.
+// lives reports whether the process was started and its end is not known. It may
+// already have been reaped, and its PID may be another process's.
 func (p *process) lives() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

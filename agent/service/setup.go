@@ -135,8 +135,8 @@ func (p *Pod) forgetEarlier() error {
 	return nil
 }
 
-// hostState is what a guest cannot know when its machine begins, or goes on, as a
-// copy of a saved one.
+// hostState is the state that a guest cannot know when its machine starts, or continues
+// as a copy of a saved one.
 type hostState interface {
 	GetEntropy() []byte
 	GetHostTime() *timestamppb.Timestamp

@@ -10,9 +10,9 @@
 // A program that imports this package, and is built with cgo, has a larger timer
 // slack (prctl(2), PR_SET_TIMERSLACK) if it is a machine's first process. It is set
 // before Go starts, so that all threads inherit it. Go's own timers do not depend on
-// it. What does is how soon the monitor acts: while a goroutine blocks in a system call
-// on the only P, the others wait up to that long.
+// it, but the monitor does: while a goroutine blocks in a system call on the only P,
+// the others wait up to that long.
 //
-// What the agent starts has the kernel's usual slack: packages spawn and command see
-// to it, and libcontainer's stage is given it here.
+// Processes that the agent starts have the kernel's usual slack: packages spawn and
+// command set it, and this package does for libcontainer's stage.
 package slack

@@ -12,24 +12,24 @@
 //	  │                 │ and namespaces    │ directory, terminal
 //	  └── waits until the program runs or a step has failed ──┘
 //
-// Two clones, because setns(2) moves only the later children into a PID
-// namespace. The helper's child is made the agent's (CLONE_PARENT).
+// There are two clones because setns(2) moves only later children into a PID
+// namespace. The helper's child becomes the agent's (CLONE_PARENT).
 //
-// Between clone and execve no Go code can run: that part is C (spawn.c and
-// process.c), which makes system calls and touches nothing but the memory prepared
-// for it. It reports a step that fails through that memory.
+// No Go code can run between clone and execve. That part is C (spawn.c and
+// process.c), which makes system calls and touches only memory that was prepared
+// for it. It reports a failed step through that memory.
 //
-// A first process waits for its start, so it is a fork with its own memory, and
-// takes orders and reports over a socket (init.c):
+// A container's first process waits for its start. So it is a fork with its own
+// memory, and receives orders and reports over a socket (init.c):
 //
 //	agent ──clone3──> init: proc, cgroup ──Enter──> user, capabilities, program ──Execute──> execve
 //
-// What both kinds set up in the process is process.c.
+// process.c has the set-up that both kinds share.
 //
-// The clones of an exec share the agent's memory and are seen by the container's processes.
-// The agent is therefore not dumpable (prctl(2), PR_SET_DUMPABLE), which keeps
-// everything without CAP_SYS_PTRACE from attaching to them, and they have none
-// of the agent's files.
+// The clones of an exec share the agent's memory and are visible to the
+// container's processes. Therefore the agent is not dumpable (prctl(2),
+// PR_SET_DUMPABLE), so that only processes with CAP_SYS_PTRACE can attach to them,
+// and the clones have none of the agent's files.
 //
 // It needs Linux 5.9 (setns with a pidfd, CLONE_INTO_CGROUP, close_range).
 package spawn

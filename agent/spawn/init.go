@@ -52,7 +52,7 @@ func (e *MountError) Unwrap() error { return e.Err }
 
 // Init is the first process of a container, before it executes its program. Its
 // methods are called in their order; an error of any of them means that the
-// process has ended or is about to. It must be waited for in any case.
+// process has ended or is about to. It must be reaped in any case.
 type Init struct {
 	plan    *InitPlan
 	pid     int

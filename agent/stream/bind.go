@@ -64,11 +64,11 @@ type Reservation struct {
 const releaseTimeout = 5 * time.Second
 
 // Reserve claims a stream for one connection. It fails if the stream was not
-// requested, is already claimed or has a connection, unless Park was called since:
-// then it failed for this stream, or for another, and the host gave it up. Reserve
-// closes that connection and takes its place, for which it blocks up to
-// releaseTimeout: input that has arrived is read first. The connection of a stream
-// that has ended ends immediately.
+// requested, is already claimed, or has a connection. It does not fail if Park was
+// called since: then Park failed, for this or another stream, and the host dropped
+// the connection. Reserve closes that connection and replaces it, for which it
+// blocks up to releaseTimeout, because input that has arrived is read first. The
+// connection of a stream that has ended ends immediately.
 func (s *Stdio) Reserve(stream api.Stream) (*Reservation, error) {
 	e := s.end(stream)
 	if e == nil {

@@ -21,14 +21,14 @@
 // any pipe. When the host's connection is lost, a process that writes gets SIGPIPE;
 // a terminal's output is discarded instead.
 //
-// Park ends the connections and loses nothing. Of an output, at most the one block
-// that was being sent is kept; the rest waits in the process's pipe. Of an input,
-// what was under way is kept, up to maxKept: a goroutine gives it to the process
-// whether or not there is a connection. Until Park, and once that is done, the
-// reader of the connection writes to the process itself.
+// Park ends the connections without loss. Of an output it keeps at most the block
+// that was being sent; the rest waits in the process's pipe. Of an input it keeps
+// the bytes in flight, up to maxKept, and a goroutine writes them to the process
+// with or without a connection. Before Park, and once these are written, the
+// connection's reader writes to the process itself.
 //
-// A Park that fails parks some streams, or none, and the host gives up all
-// connections. So a stream that is bound or parking is reserved, too, if Park was
-// called since it was reserved last: Reserve then does what Park does, and waits no
-// longer than for what has arrived.
+// A Park that fails parks only some streams, and the host then drops all
+// connections. So Reserve accepts a stream that is bound or parking, if Park was
+// called since it was last reserved. It then does the work of Park, and waits only
+// until the bytes that have arrived are written.
 package stream

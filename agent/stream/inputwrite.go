@@ -76,8 +76,8 @@ func (in *input) write() {
 	}
 }
 
-// take waits for and takes what is in the queue; nothing is the end. The queue
-// goes on with the space of the block before.
+// take waits for the queue's content and removes it; an empty result is the end. The
+// queue reuses the space of the block before.
 func (in *input) take(before []byte) []byte {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -106,7 +106,7 @@ func (in *input) wrote(err error) {
 	in.changed.Broadcast()
 }
 
-// refused ends the input because the process reads no more. The host's connection
+// refused ends the input because the process no longer reads. The host's connection
 // is closed. mu is held.
 func (in *input) refused() {
 	in.over, in.queue = true, nil

@@ -43,8 +43,8 @@ func (o *output) relayed(r *run, block []byte) error {
 	return err
 }
 
-// beginRelay returns a relay if nothing is in its way: what was read before and not
-// sent comes first. Without one, copying goes on as before.
+// beginRelay returns a relay if one can start now: bytes that were read but not sent
+// come first. Without a relay, copying continues as before.
 func (o *output) beginRelay(r *run) (*relay.Relay, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

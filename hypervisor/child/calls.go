@@ -52,9 +52,9 @@ func (t *Thread) serve() {
 }
 
 // Do runs f on the thread and returns its error. It waits for the functions
-// before it, and for f, as long as ctx allows and until Close gives up. f may
-// still be running after an error of ctx or ErrThreadClosed: the files that it uses
-// must be closed by release, which is called once f has run, or will not run.
+// before it, and for f, within ctx and until Close stops waiting. After an error of
+// ctx, or ErrThreadClosed, f may still be running. So release must close the files
+// that f uses: it is called once f has returned, or if f will not run.
 func (t *Thread) Do(ctx context.Context, f func() error, release ...func() error) error {
 	result := make(chan error, 1)
 	if err := t.pass(ctx, func() { result <- errors.Join(f(), all(release)) }); err != nil {

@@ -1,28 +1,26 @@
-// Package child starts a helper process (QEMU, virtiofsd) whose life is tied
-// to this process's life: however this process ends, kill -9 included, the
-// kernel kills the helper. It also keeps the end of what the helper prints
-// (Tail), so that an early death can explain itself, and makes connections to
-// it (Socket).
+// Package child starts a helper process (QEMU, virtiofsd) that the kernel kills
+// when this process ends in any way, SIGKILL included. It also keeps the end of
+// the helper's output (Tail), which explains an early death, and makes
+// connections to it (Socket).
 //
-// A helper may run in its own namespaces, or in an existing network namespace:
-// the thread that forks it enters that first, and is used for nothing else
-// before or after.
+// A helper may run in its own namespaces, or in an existing network namespace.
+// The thread that forks it enters that namespace first, and has no other use.
 //
-// Or it starts in a mount namespace that holds only what it needs (Room), by
-// way of this program itself (stage.go):
+// A helper may start in a mount namespace with only the files that it needs
+// (Room), through this program itself (stage.go):
 //
 //	shim's thread, in the room --fork--> /stage, process 1: makes /proc --exec--> helper
 //
-// Or it runs as a dedicated user without any of root's rights, in a root
-// directory with little in it (Jail), also by way of this program
+// Or it runs as a dedicated user without any of root's privileges, in a root
+// directory with only the files that it needs (Jail), also through this program
 // (jailstage.go):
 //
 //	shim's thread --fork--> /proc/self/exe: root directory, user --exec--> helper
 //
-// OnOwnThread and Thread are for code that changes what the kernel keeps for each
-// thread: namespaces, root directory.
+// OnOwnThread and Thread are for code that changes per-thread state: namespaces,
+// root directory.
 //
-// The package does not know what the helper is for, nor its protocol.
+// The package knows neither the helper's purpose nor its protocol.
 //
 //	Start            exit, Kill
 //	-----> [running] ----------> [gone]

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// stopPoll is how often a thread is looked at: a wait for one has no deadline.
+	// stopPoll is how often a thread's state is polled: waitpid(2) has no timeout.
 	stopPoll = 50 * time.Microsecond
 	// maxSignals bounds how many signals a thread may get meanwhile. A hostile
 	// process can send them without an end.

@@ -41,8 +41,7 @@ var (
 	q35 = regexp.MustCompile(`^(pc-)?q35(-[A-Za-z0-9._-]+)?$`)
 )
 
-// Wiring is what connects a QEMU process to this one, and what it is told about
-// the host.
+// Wiring connects a QEMU process to this one, and has the host's data that it needs.
 type Wiring struct {
 	// QMPFD is the QMP socket's descriptor in QEMU's process.
 	QMPFD int

@@ -14,14 +14,13 @@
 // A device is attached by a plan (planOf): descriptors, what QEMU makes of them
 // (a character, network or block device), and the device on the pod's bus or, of
 // disks, on the SCSI controller there. Detach undoes the plan once the guest
-// has ejected the device. CPUs and memory are plugged towards a wanted size,
-// and QEMU is asked for the result.
+// has ejected the device. CPUs and memory are hot-plugged towards a target size,
+// and QEMU is queried for the result.
 //
-// Without KVM the version decides how the CPUs run (threading.go).
+// Without KVM, QEMU's version decides whether vCPUs run in parallel (threading.go).
 //
-// Only the process's end ends the machine; events only say why. A QEMU that
-// announced its end, or lost its QMP connection, and does not exit by itself is
-// killed.
+// Only the end of the process ends the machine; events say why. A QEMU that has
+// announced its end, or lost its QMP connection, and does not exit is killed.
 //
 // The lower layers are hypervisor/child (process) and hypervisor/qemu/qmp
 // (protocol). Package virtcontainers decides which devices a pod gets.

@@ -80,8 +80,8 @@ func (vm *VM) beginMigration(ctx context.Context, d direction, state *os.File) (
 	return !refused(err), err
 }
 
-// cancelMigration ends a migration that is not waited for any more, so that the
-// machine can go on.
+// cancelMigration ends a migration that no caller waits for any more, so that the
+// machine can continue.
 func (vm *VM) cancelMigration(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
@@ -105,9 +105,9 @@ type migrationInfo struct {
 	Why    string `json:"error-desc"`
 }
 
-// awaitMigration waits within ctx until the migration is over. A QEMU that does
-// not answer meanwhile is waited for: its main loop waits while a vhost-user back
-// end moves its state.
+// awaitMigration waits within ctx until the migration is over. It also waits for a
+// QEMU that does not answer meanwhile: its main loop blocks while a vhost-user back
+// end transfers its state.
 func (vm *VM) awaitMigration(ctx context.Context, d direction) (over bool, err error) {
 	again := time.NewTicker(migrationRepeat)
 	defer again.Stop()

@@ -20,7 +20,7 @@ import (
 const (
 	// consoleBytes is how much of the end of the console is kept.
 	consoleBytes = 16 << 10
-	// quitGrace is how long QEMU may take to end when it is told to.
+	// quitGrace is how long QEMU may take to end after the command quit.
 	quitGrace = 200 * time.Millisecond
 	// exitGrace is how long it may take to end by itself: after the guest
 	// powered off QEMU shuts devices down, and a busy host is slow.

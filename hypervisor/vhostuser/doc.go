@@ -4,15 +4,14 @@
 // is served to one front end, QEMU, over one connected socket with Serve. The
 // device, not this package, interprets the packets in the queues.
 //
-// The guest writes everything in a queue, at any time, even while it is read.
-// So each descriptor is copied before it is checked, every chain ends (a driver
-// may not build one longer than its queue), and every address is looked up in
-// the memory table. A missing page, as of a file that was truncated under the
-// mapping, breaks the queue that touches it (guarded) and does not end this
-// process.
+// The guest may write to any part of a queue at any time, even while it is read.
+// So each descriptor is copied before it is checked, every chain ends (it may not
+// be longer than its queue), and every address is looked up in the memory table. A
+// missing page, for example of a file that was truncated under the mapping, breaks
+// the queue that touches it (guarded), and does not end this process.
 //
-// The guest's memory is mapped here or, where it is private to the front end's
-// process, reached there by system calls (access). Devices see the same Buffers
+// The guest's memory is mapped here or, if it is private to the front end's
+// process, accessed there by system calls (access). Devices see the same Buffers
 // in both cases.
 //
 // A queue's life, as the front end drives it:
@@ -25,11 +24,10 @@
 //	                                  v                                |
 //	                              [broken] ----------------------------+
 //
-// A device can only use a running queue, either briefly with the ring itself
-// (Queue.Do), or by taking chains, working on them outside of any lock, and
-// returning them in any order (Queue.Take, Queue.Return; lent.go). A StateKeeper's
-// state is moved while all queues are stopped (state.go). Event
-// indexes and the suppression of notifications are deliberately missing: QEMU's
-// TCG before 8.1 omits the memory barriers they need when a machine has one
-// CPU.
+// A device can use only a running queue: either the ring itself, briefly
+// (Queue.Do), or it takes chains, works on them without a lock, and returns them
+// in any order (Queue.Take, Queue.Return; lent.go). A StateKeeper's state is saved
+// and loaded while all queues are stopped (state.go). Event indexes and the
+// suppression of notifications are deliberately missing: QEMU's TCG before 8.1
+// omits the memory barriers that they need when a machine has one CPU.
 package vhostuser

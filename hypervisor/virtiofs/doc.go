@@ -2,12 +2,11 @@
 // process: vhost-user and virtqueues by hypervisor/vhostuser, FUSE's format by
 // wire, the files by passthrough, on threads that contain confines.
 //
-// A thread waits for the driver's notifications itself and serves the requests
-// completely: from the guest's notification to the reply nothing is passed from
-// one thread to another, which in Go costs more than most requests. One thread
-// at a time does this, the front; the others are called when there is more than
-// it can do (front.go), and it keeps its P while requests follow each other
-// (linger.go).
+// One thread waits for the driver's notification and serves a request completely.
+// Nothing is passed from one thread to another between the notification and the
+// reply: in Go that would cost more than most requests. One thread at a time, the
+// front, waits; it wakes the others when there is more than it can do (front.go),
+// and keeps its P while requests follow each other (linger.go).
 //
 //	kick eventfd ──epoll──> front: Take ─> wire ─> passthrough ─> Return ──> call eventfd
 //

@@ -14,8 +14,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
 )
 
-// giveUpWait is how long a thread that was told to end is waited for. It needs
-// more only if it waits for a hung file system, and is then left behind.
+// giveUpWait bounds the wait for a thread to end. A thread takes longer only if it
+// waits for a hung file system, and is then abandoned.
 const giveUpWait = time.Second
 
 // state is how far the device's state is saved or loaded. QEMU saves it after

@@ -18,9 +18,9 @@
 //	            +-------------------------------------------------------+
 //	              RST, no answer, ctx ended
 //
-// A pause of the machine is a reset, too, unless it was announced
-// (Transport.Hold). Transport.Detach ends the device and its connections in this
-// way, and has another one served for the next machine.
+// A pause of the machine resets connections, too, unless it was announced
+// (Transport.Hold). Transport.Detach resets the device and its connections, and
+// serves a new device for the next machine.
 //
 // The two goroutines that belong to the device are the kick loops of its
 // queues. The loop of the guest's transmit queue puts payload into the

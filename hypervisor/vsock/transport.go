@@ -91,8 +91,8 @@ type Transport interface {
 // github.com/mdlayher/vsock.
 type Conn interface {
 	net.Conn
-	// CloseWrite tells the guest that no more data comes; reading is still
-	// possible.
+	// CloseWrite half-closes the connection: the guest gets end of file, and
+	// reading is still possible.
 	CloseWrite() error
 }
 

@@ -1,6 +1,5 @@
-// Package ctxmutex has a mutex that may be held across calls to another process:
-// the guest's agent, QEMU, the kernel. Waiting for it ends with a context, unlike
-// waiting for a sync.Mutex.
+// Package ctxmutex has a mutex that may be held across long calls: to the guest's
+// agent, QEMU, the kernel. Unlike sync.Mutex, waiting for it ends with a context.
 package ctxmutex
 
 import (

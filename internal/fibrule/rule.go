@@ -58,8 +58,8 @@ type UIDs struct {
 	First, Last uint32
 }
 
-// Defaults returns the rules with which a network namespace begins: three of IPv4,
-// two of IPv6 (net/ipv4/fib_rules.c and net/ipv6/fib6_rules.c, *_default_rules_init).
+// Defaults returns the initial rules of a network namespace: three of IPv4, two of
+// IPv6 (net/ipv4/fib_rules.c and net/ipv6/fib6_rules.c, *_default_rules_init).
 func Defaults() []Rule {
 	rule := func(ipv6 bool, priority, table uint32) Rule {
 		return Rule{IPv6: ipv6, Priority: priority, Action: Lookup, Table: table, Suppress: NoSuppression, Origin: unix.RTPROT_KERNEL}

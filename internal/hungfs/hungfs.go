@@ -1,5 +1,5 @@
-// Package hungfs mounts file systems that do not answer, like those of a server that
-// is gone; tests only.
+// Package hungfs mounts file systems that hang, like those of a dead server; tests
+// only.
 package hungfs
 
 import (
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount mounts a file system at a new directory. Every call that asks it waits until
-// release, and fails then. When the test ends, it is released and unmounted.
+// Mount mounts a file system at a new directory. Every call to it blocks until
+// release, and then fails. When the test ends, it is released and unmounted.
 func Mount(t testing.TB) (dir string, release func()) {
 	t.Helper()
 	if os.Getuid() != 0 {

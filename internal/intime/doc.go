@@ -1,4 +1,4 @@
-// Package intime calls what may hang with a file system or a disk of the host: a
-// server of NFS or FUSE that is gone answers neither a stat nor an open, and the
-// kernel lets nothing interrupt them.
+// Package intime runs calls that may hang with a file system or a disk of the host,
+// and stops waiting when a context ends. With a dead NFS or FUSE server stat and
+// open hang, and the kernel does not let them be interrupted.
 package intime

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ErrGivenUp is the error of a call that was given up: it has not ended.
+// ErrGivenUp is the error of a call that did not return in time, and still runs.
 var ErrGivenUp = errors.New("the host has not answered")
 
 // mostGivenUp bounds the calls that were given up and have not ended, of the whole
@@ -19,10 +19,10 @@ const mostGivenUp = 256
 // givenUp counts them.
 var givenUp atomic.Int64
 
-// Call calls f and waits for it no longer than ctx: then it fails with ErrGivenUp. If f
-// ends later without an error, drop gets its value, unless drop is nil. f must not write
-// the caller's variables, nor use anything that the caller closes. With too many calls of
-// this process that hang, Call fails at once with errdefs.ErrUnavailable.
+// Call calls f and waits for it within ctx; then it fails with ErrGivenUp. If f returns
+// later without an error, drop gets its value, unless drop is nil. f must not write to
+// the caller's variables, nor use anything that the caller closes. If too many calls of
+// this process hang, Call fails immediately with errdefs.ErrUnavailable.
 func Call[T any](ctx context.Context, f func() (T, error), drop func(T)) (T, error) {
 	type result struct {
 		value T

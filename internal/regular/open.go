@@ -1,4 +1,5 @@
-// Package regular opens files that others may have put where they are.
+// Package regular opens files at paths where other users may have put anything, and
+// accepts regular files only.
 package regular
 
 import (

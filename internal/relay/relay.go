@@ -13,11 +13,11 @@ import (
 const (
 	// block is how much is buffered in each direction, in bytes.
 	block = 16 << 10
-	// lastWords is how long a side that reads no more bytes may still send: what
-	// it sent before is in transit, but a side that does neither must not keep
+	// lastWords is how long a side that no longer reads may still send: bytes that
+	// it sent before may be in transit, but a side that does neither must not keep
 	// the connection.
 	lastWords = 5 * time.Second
-	// watchInterval is how often a side that sends no more is checked.
+	// watchInterval is how often a side that no longer sends is checked.
 	watchInterval = time.Second
 )
 
@@ -40,7 +40,7 @@ func Join(ctx context.Context, a, b HalfCloser) error {
 }
 
 // join is Join with the function that copies one direction, and the interval at
-// which a side that sends no more is checked.
+// which a side that no longer sends is checked.
 func join(ctx context.Context, a, b HalfCloser, copyOne func(to, from HalfCloser) error, interval time.Duration) error {
 	hangUp := sync.OnceFunc(func() {
 		abort(a)

@@ -6,6 +6,6 @@
 //	Start ──> Shim ──> Create, Start, Wait, Kill, Exec, ... ──> Delete ──> Shutdown
 //	Connect ──┘          (containerd's task API, v3)
 //
-// kata-runtime is its only user. What a command line means to an OCI engine or
-// to a person is not here.
+// kata-runtime is its only user. Packages oci and standalone interpret the command
+// lines.
 package client

@@ -26,17 +26,17 @@ import (
 const dialTimeout = 10 * time.Second
 
 // Shim is a connection to a running shim. Its calls may be made from several
-// goroutines; their errors are of errdefs' kinds. A call whose answer is lost
-// because the shim has ended is an errdefs.ErrUnavailable.
+// goroutines; their errors are of errdefs' kinds. A call fails with
+// errdefs.ErrUnavailable if its answer is lost because the shim has ended.
 type Shim struct {
 	task.TTRPCTaskService
 	client *ttrpc.Client
 }
 
-// Connect connects to the shim whose address is in the bundle. A shim that is gone
-// is an errdefs.ErrUnavailable, a bundle without an address an errdefs.ErrNotFound.
-// Any other error says nothing about the shim: its queue of connections may be
-// full, or this process out of descriptors.
+// Connect connects to the shim whose address is in the bundle. It fails with
+// errdefs.ErrUnavailable if the shim has ended, and with errdefs.ErrNotFound for a
+// bundle without an address. Any other error says nothing about the shim: its
+// backlog may be full, or this process may be out of descriptors.
 func Connect(ctx context.Context, dir string) (*Shim, error) {
 	address, err := bundle.Address(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,8 +20,8 @@ import (
 
 // ConnectSandbox connects to the shim of a running sandbox of any engine whose
 // record is below root: the one with that id, or the only one whose id has it as a
-// prefix. If there is no such sandbox the error is an errdefs.ErrNotFound, if there
-// are several an errdefs.ErrFailedPrecondition.
+// prefix. It fails with errdefs.ErrNotFound if there is no such sandbox, and with
+// errdefs.ErrFailedPrecondition if there are several.
 func ConnectSandbox(ctx context.Context, root, id string) (*Shim, error) {
 	shim, err := findShim(root, id)
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package descriptors keeps files that this process has inherited from the processes
-// that it starts.
+// Package descriptors keeps child processes from inheriting the descriptors that
+// this process has inherited.
 package descriptors

@@ -1,4 +1,4 @@
-// Package events sends what happens to containers to the engine, in order.
+// Package events publishes containers' events to the engine, in order.
 //
 // Publishing never blocks and never fails a task: events wait in one bounded
 // queue, and one goroutine forwards them in order, retrying each until the engine

@@ -30,10 +30,10 @@ const (
 	// maxRefusals is how often the engine may answer an event with an error before the
 	// event is dropped, some 11 s after it was sent first: later ones wait for it.
 	maxRefusals = 10
-	// answerTimeout is how long a connected engine may take to accept an event. One
-	// that dies ends the connection at once. One that is stopped (by SIGSTOP or the
-	// freezer) finds every attempt in its socket when it continues, also those that
-	// were given up, and reports the event as often.
+	// answerTimeout is how long a connected engine may take to accept an event. The
+	// connection of an engine that dies ends immediately. One that is stopped (by
+	// SIGSTOP or the freezer) finds every attempt in its socket when it continues, even
+	// those that have timed out, and would report the event that many times.
 	answerTimeout = 10 * time.Minute
 )
 
@@ -63,8 +63,8 @@ func NewPublisher(ctx context.Context, namespace, address string) *Publisher {
 	return p
 }
 
-// Publish queues an event. After Close it is dropped: a request may still be
-// under way when the shim ends.
+// Publish queues an event. After Close it drops the event: a request may still be
+// in progress when the shim ends.
 func (p *Publisher) Publish(ctx context.Context, topic string, event proto.Message) {
 	value, err := typeurl.MarshalAnyToProto(event)
 	if err != nil {

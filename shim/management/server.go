@@ -133,8 +133,8 @@ func (p *place) move(to chan struct{}) bool {
 
 func (p *place) leave() { <-p.in }
 
-// answer reads one request and answers it. One that lasts gives up its place among
-// those that do not.
+// answer reads one request and answers it. A long request releases its place among
+// the short ones.
 func (s *Server) answer(ctx context.Context, conn *net.UnixConn, at *place) error {
 	if err := conn.SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
 		return err

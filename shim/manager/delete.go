@@ -37,8 +37,8 @@ const (
 )
 
 // Delete cleans up after a shim that died or never started, and answers with the
-// exit of its container, as recorded or assumed. What could not be removed is no
-// error, unless the engine calls again: Delete prints it, and a later start tries
+// exit of its container, as recorded or assumed. A failed removal is an error only
+// if the engine can call again; otherwise Delete prints it, and a later start tries
 // again. It may be called any number of times.
 func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error {
 	sandboxID := p.ID
@@ -97,8 +97,7 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int
 		whole = sandboxID
 	}
 	errs := []error{err}
-	// After a failure the rest is removed all the same: an engine may not call
-	// again.
+	// A failure does not stop the removal of the rest: an engine may not call again.
 	var rec persist.Record
 	owner, err := recordOwner(p, platform, sandboxID)
 	if err == nil {
@@ -115,12 +114,13 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int
 	return cmp.Or(rec.StandIns[p.ID].PID, pid), errors.Join(errs...)
 }
 
-// endShim ends what a shim that lives still has of the container: an engine that
-// calls delete gives the container up and removes its bundle, for example when it
-// was restarted while the shim did not answer. The sandbox's own container ends
-// with its shim, and whole says that the pod is to be removed; any other is killed
-// by its shim, if that answers, and pid is what it had. A shim that has deleted the
-// sandbox's container and serves others is left alone: it reports their exits.
+// endShim ends the container in a shim that is still alive. An engine that calls
+// delete abandons the container and removes its bundle, for example after a restart
+// during which the shim did not answer. The sandbox's own container ends with its
+// shim, and whole reports that the pod must be removed. Any other container is
+// killed by its shim, if that answers, and pid is the container's. A shim that has
+// deleted the sandbox's container and serves others is not touched: it reports their
+// exits.
 func endShim(p *Params, sandboxID string, end time.Time) (whole bool, pid int, err error) {
 	shim := findShim(p, sandboxID)
 	defer shim.close()

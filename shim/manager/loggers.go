@@ -11,9 +11,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// EndLoggers is the last act of a daemon, which ended with err: it ends the
-// loggers, which have some time to write what they got. The engine waits for
-// neither, and may create the same pod anew meanwhile.
+// EndLoggers is the last step of a daemon, which ended with err. It ends the
+// loggers, which have some time to write their input. The engine does not wait for
+// that, and may create the same pod again meanwhile.
 func EndLoggers(ctx context.Context, p *Params, err error) error {
 	if !stdio.LoggersRun() {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/shim/journal"
 )
 
-// What lines that are not the shim's may have of its log: half. A guest can cause as
-// many of them as it likes, and the shim's own must be there all the same.
+// Foreign lines may use half of the shim's log. A guest can cause any number of them,
+// and there must be room for the shim's own lines.
 const (
 	foreignBurst     = logBurst / 2
 	foreignPerSecond = logPerSecond / 2
@@ -19,8 +19,8 @@ const (
 	reportEvery = time.Second
 )
 
-// foreignShare leaves out the lines of others that exceed their share. The logger
-// formats several lines at once.
+// foreignShare drops foreign lines that exceed their share. The logger formats lines
+// concurrently.
 type foreignShare struct {
 	logrus.Formatter
 

@@ -32,8 +32,8 @@ const (
 	socketFD = 3
 	// endTimeout bounds each part of the shutdown but the first: the sandbox bounds
 	// its own end, in which the guest gets time to end its processes and to flush its
-	// disks. What is not done by stopTimeout is left to "delete". It is below the 90 s
-	// after which systemd kills, unless it is told otherwise.
+	// disks. Anything not done by stopTimeout is left to "delete". It is below the 90 s
+	// after which systemd kills a service by default.
 	endTimeout, stopTimeout = 10 * time.Second, time.Minute
 	// unusedTimeout ends a daemon whose engine never created anything: the engine
 	// may have died, or not have understood the address.

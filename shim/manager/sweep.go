@@ -16,9 +16,9 @@ import (
 const sweepKillTimeout = 500 * time.Millisecond
 
 // Sweep removes what killed shims left: mounts, records, sockets. It is called
-// before Start. For engines that call delete it removes only what their delete
-// could not: of an earlier container with the same id at once, of others later. It
-// logs what cannot be removed; the start continues.
+// before Start. For engines that call delete it removes only what delete could
+// not: for an earlier container with the same id immediately, for others later. It
+// logs failures, and the start continues.
 func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
 	platform.Owner = p.owner()
 	err := sweep(p, platform)

@@ -12,9 +12,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-// Hibernate has the pod's shim save the guest's memory to disk and give it back to
+// Hibernate makes the pod's shim save the guest's memory to disk and return it to
 // the host. It blocks until that is done, management.HibernateTimeout at most. If
-// ctx ends earlier, the shim goes on.
+// ctx ends earlier, the shim continues.
 func (p Pod) Hibernate(ctx context.Context) (virtcontainers.Hibernation, error) {
 	var saved virtcontainers.Hibernation
 	answer, err := p.post(ctx, management.HibernatePath)
@@ -28,7 +28,7 @@ func (p Pod) Hibernate(ctx context.Context) (virtcontainers.Hibernation, error) 
 }
 
 // Wake continues the pod if it hibernates. It blocks until the pod runs,
-// management.HibernateTimeout at most. If ctx ends earlier, the shim goes on.
+// management.HibernateTimeout at most. If ctx ends earlier, the shim continues.
 func (p Pod) Wake(ctx context.Context) error {
 	if _, err := p.post(ctx, management.WakePath); err != nil {
 		return fmt.Errorf("wake pod %s: %w", p.ID, err)
@@ -36,8 +36,8 @@ func (p Pod) Wake(ctx context.Context) error {
 	return nil
 }
 
-// post sends a request that may move all of the guest's memory. A shim that hangs
-// is found before by a question that it answers at once.
+// post sends a request that may move all of the guest's memory. A quick request
+// before it detects a shim that hangs.
 func (p Pod) post(ctx context.Context, path string) ([]byte, error) {
 	if _, err := p.Ask(ctx, "/sandbox"); err != nil && !errdefs.IsNotFound(err) {
 		return nil, err

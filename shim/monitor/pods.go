@@ -75,8 +75,8 @@ func listens(dir string) bool {
 }
 
 // Find returns the running pod with that id, or the only pod whose id has it as a
-// prefix. If there is none the error is an errdefs.ErrNotFound, if there are
-// several an errdefs.ErrFailedPrecondition.
+// prefix. It fails with errdefs.ErrNotFound if there is none, and with
+// errdefs.ErrFailedPrecondition if there are several.
 func Find(root, id string) (Pod, error) {
 	pods, err := Pods(root)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/katabox/katabox/shim/management"
 )
 
-// VolumeStats asks the pods for a direct-assigned volume and returns the first answer
-// of a pod that has it, as JSON of CSI's NodeGetVolumeStatsResponse. If no pod
-// has it the error is an errdefs.ErrNotFound.
+// VolumeStats queries the pods for a direct-assigned volume and returns the first
+// answer of a pod that has it, as JSON of CSI's NodeGetVolumeStatsResponse. It fails
+// with errdefs.ErrNotFound if no pod has it.
 func VolumeStats(ctx context.Context, pods []Pod, path string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -35,8 +35,8 @@ func (p Pod) askVolume(ctx context.Context, path string) ([]byte, error) {
 
 // GrowVolume makes the pod that has a direct-assigned volume enlarge it, and
 // returns the new size of its disk in bytes. size is as in
-// management.ResizeRequest. It takes management.GrowTimeout and 4 s at most. If no pod
-// has the volume the error is an errdefs.ErrNotFound.
+// management.ResizeRequest. It takes management.GrowTimeout and 4 s at most. It fails
+// with errdefs.ErrNotFound if no pod has the volume.
 func GrowVolume(ctx context.Context, pods []Pod, path string, size uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, management.GrowTimeout+askTimeout)
 	defer cancel()

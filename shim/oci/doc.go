@@ -1,15 +1,15 @@
 // Package oci implements an OCI runtime's commands (create, start, state, kill,
-// delete and those that runc adds) with our shim: each container has a directory
-// below the runtime's root, which is the bundle that the shim is given, with a
-// copy of the spec, the shim's files and this package's record.
+// delete and those that runc adds) with our shim. Each container has a directory
+// below the runtime's root. It is the shim's bundle, and has a copy of the spec,
+// the shim's files and this package's record.
 //
 //	<root>/<id>/config.json   the spec; root.path absolute
-//	            record.json   what the engine gave, and the monitor's identity
+//	            record.json   the engine's arguments, and the monitor's identity
 //	            origin        a link to the engine's bundle, which hooks get
 //	            address, shim.pid, shim.exit, log    the shim's
 //	            io-*          FIFOs, while a process is being made
 //
 // The pid that engines get is that of a monitor (package monitor). Containers
 // whose annotations put them into one pod (Podman's, CRI-O's) share one shim, as
-// with any engine: pods run in the same way. Package command has the flags.
+// with any engine. Package command has the flags.
 package oci

@@ -1,4 +1,4 @@
 // Package rpc is the boundary between the shim's services, which use errdefs, and
-// ttrpc, which uses gRPC statuses. Deadlines of calls that a setting gives are here
-// too (deadline.go): their errors name it.
+// ttrpc, which uses gRPC statuses. It also has the deadlines that come from a
+// setting (deadline.go); their errors name the setting.
 package rpc

@@ -12,8 +12,8 @@ import (
 // Owed counts a server's connections, and the requests on them that were not
 // answered yet. ttrpc's own Shutdown does not wait for all of them: a connection
 // counts as idle, and is closed immediately, until its first answer since it was
-// idle. So the answer to the Shutdown request itself was lost when nothing else
-// had to be waited for.
+// idle. So the answer to the Shutdown request itself was lost if no other request
+// was in progress.
 type Owed struct {
 	answers, conns *count
 }

@@ -1,6 +1,6 @@
-// Package spare is the process that has a machine ready before there is a pod
-// for it: this program again, started by the shim of an earlier pod, or by
-// another spare.
+// Package spare is the process that boots a machine before there is a pod for it.
+// It is this program again; the shim of an earlier pod, or another spare, starts
+// it.
 //
 //	shim of an earlier pod      spare                         a pod's start
 //	  | -- the store's lock ----> makes the template, if it is missing
@@ -17,7 +17,7 @@
 //	                                |  <------------------------ begin
 //	                              is that pod's shim
 //
-// Until begin it ends, with its machine, whenever the claimer's connection does.
-// Unclaimed it ends when it is told to, when its machine ends, when what it was
-// made of has changed, and after a day.
+// Until begin, a claimed spare ends with the claimer's connection, and so does its
+// machine. An unclaimed spare ends on request, when its machine ends, when its
+// configuration or files have changed, and after a day.
 package spare

@@ -4,15 +4,15 @@
 //
 // Each FIFO is opened once and kept until all output has ended: engines unlink
 // them after Start and treat the first end of file as the last (iSulad). Output
-// FIFOs are opened for reading too, so that a reader may disconnect and come
-// back. stdout and stderr are closed together.
+// FIFOs are opened for reading, too, so that a reader may disconnect and
+// reconnect. stdout and stderr are closed together.
 //
-// The guest's streams may come on one connection after another: the connections
-// end when a machine is saved. Park and Rebind are at their seams, where no byte is
-// lost or passed twice.
+// A guest's stream may continue on another connection, because connections end
+// when a machine is saved. Between Park and Rebind no byte is lost or passed
+// twice.
 //
 // "Drained before exit" is implemented here: Drain waits until everything that
-// the process had written when it ended was passed on. It does not wait for the
+// the process had written when it ended was passed on. It waits neither for the
 // end of the stream, which another process may hold open, nor for a reader that
 // does not read.
 package stdio

@@ -88,7 +88,7 @@ func (in *input) finish() {
 
 // park ends the copying when what was read from the FIFO has been written, or
 // ctx or parkWait has ended: then the rest is kept for the next connection. It
-// returns how many bytes were written in all, and whether the input goes on. It
+// returns how many bytes were written in all, and whether the input continues. It
 // is called without the IO's lock, and not concurrently with rebind.
 func (in *input) park(ctx context.Context) (sent uint64, bound bool) {
 	ctx, cancel := context.WithTimeout(ctx, parkWait)
@@ -102,7 +102,7 @@ func (in *input) park(ctx context.Context) (sent uint64, bound bool) {
 	return in.sent, !isClosed(in.ended)
 }
 
-// rebind goes on after park with a new connection, which it owns from now on.
+// rebind continues after park with a new connection, which it owns from now on.
 // Without one the input ends.
 func (in *input) rebind(conn guest.Conn) {
 	switch {

@@ -157,7 +157,7 @@ func awaitReady(ready *os.File, wantByte bool) error {
 	return nil
 }
 
-// Close ends the output. The program gets time to write what it has; another
+// Close ends the output. The program has some time to write its input; another
 // goroutine waits for it.
 func (l *logger) Close() (err error) {
 	l.closing.Do(func() {

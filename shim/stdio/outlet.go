@@ -19,9 +19,11 @@ const (
 type outlet struct {
 	fifo   *os.File
 	breaks bool
-	// passed is told how many bytes more the engine's end has taken, or were dropped.
+	// passed is called with the number of bytes that the engine's end has accepted, or
+	// that were dropped.
 	passed func(n int)
-	// blocked is told when the engine's end takes nothing, and when it does again.
+	// blocked is called when the engine's end stops accepting bytes, and when it
+	// accepts them again.
 	blocked func(is bool)
 	buf     []byte
 	// dropping is set when the engine's end is gone.
@@ -51,9 +53,9 @@ func (t *outlet) write(n int) (broken bool) {
 	return false
 }
 
-// writeSome waits until the engine's end takes something, and writes what it takes
-// at once. (os.File.Write returns when it has taken all: a slow reader would look
-// like one that does not read.)
+// writeSome waits until the engine's end accepts bytes, and writes as many as it
+// accepts immediately. (os.File.Write returns only when everything was accepted: a
+// slow reader would look like one that does not read.)
 func (t *outlet) writeSome(data []byte) (n int, err error) {
 	raw, err := t.fifo.SyscallConn()
 	if err != nil {

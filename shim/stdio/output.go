@@ -76,7 +76,7 @@ func (o *output) park() {
 	o.parked = true
 }
 
-// rebind goes on after park with a new connection, which it owns from now on,
+// rebind continues after park with a new connection, which it owns from now on,
 // when the old one has been read to its end. Without one the output ends then.
 func (o *output) rebind(conn guestStream) {
 	o.mu.Lock()

@@ -24,8 +24,8 @@ type Paths struct {
 	// not open any later (iSulad). When its ends are closed, output is dropped
 	// instead of waiting for another reader.
 	ReadersStay bool
-	// PipesBreak, with ReadersStay: a reader that is gone gives the process a
-	// broken pipe, SIGPIPE, unless it has a terminal.
+	// PipesBreak, with ReadersStay: the process gets SIGPIPE when its reader is
+	// gone, unless it has a terminal.
 	PipesBreak bool
 	// Namespace and ContainerID are for a logger.
 	Namespace, ContainerID string
@@ -39,9 +39,9 @@ const stalled = 2 * time.Second
 // exit of a process that was killed.
 const drainLimit = 30 * time.Second
 
-// mostHeld is more than a guest has of the output of a process that has ended: a
-// pipe of up to 1 MiB, and blocks and connections of less (docs/stdio.md). Await
-// waits for no more, whatever the guest promises.
+// mostHeld is more than a guest can hold of the output of a process that has ended: a
+// pipe of up to 1 MiB, and smaller blocks and connections (docs/stdio.md). Await waits
+// for at most that many bytes, whatever the guest announces.
 const mostHeld = 4 << 20
 
 // IO implements virtcontainers.IO.
@@ -139,7 +139,7 @@ func (i *IO) Connect(conns virtcontainers.Conns) error {
 
 var errClosed = fmt.Errorf("it was closed or connected before: %w", errdefs.ErrFailedPrecondition)
 
-// beginConnect lets one Connect go on.
+// beginConnect admits one Connect.
 func (i *IO) beginConnect() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -60,9 +60,9 @@ func (s *Service) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 	return &emptypb.Empty{}, nil
 }
 
-// Delete forgets a process that has ended. An engine that calls it again during
-// its first call gets the same answer, and one event: of a task that was not found
-// containerd reports the exit again (core/runtime/v2/shim.go, delete).
+// Delete removes a process that has ended. A second call during the first one gets
+// the same answer, without a second event. It must not be "not found": containerd
+// would report the exit again (core/runtime/v2/shim.go, delete).
 func (s *Service) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	c, err := s.container(r.ID)
 	if err != nil {
@@ -231,8 +231,8 @@ func status(s virtcontainers.State) tasktypes.Status {
 }
 
 // Connect returns the pids of the shim and of the sandbox's process. For an
-// unknown container it returns the shim's alone: engines ask this about a shim
-// that they found.
+// unknown container it returns only the shim's: engines call it for a shim that
+// they found.
 func (s *Service) Connect(_ context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
 	resp := &task.ConnectResponse{ShimPid: shimPID()}
 	if p, err := s.process(r.ID, ""); err == nil {

@@ -67,8 +67,8 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 	o.exits.exited(e, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
 }
 
-// OutOfMemory implements virtcontainers.Observer. The note is written beside the events
-// that follow: the bundle's disk may be slow.
+// OutOfMemory implements virtcontainers.Observer. The note is written concurrently
+// with the events that follow, because the bundle's disk may be slow.
 func (o *observer) OutOfMemory(containerID string) {
 	of, first := o.allowOOM(containerID, time.Now())
 	if of == nil {

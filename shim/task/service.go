@@ -35,8 +35,8 @@ type Options struct {
 	ExitFIFODir string
 	// KeepExecs, if not 0, replaces the value of the engine's policy.
 	KeepExecs time.Duration
-	// Exit is called when an engine's Shutdown finds no container left, and when
-	// an engine did not come back after its first Create had failed.
+	// Exit is called when an engine's Shutdown finds no container left, and when an
+	// engine makes no further call after its first Create has failed.
 	Exit func()
 	// AbandonAfter is how long to wait for that engine; 0 means 5 s.
 	AbandonAfter time.Duration

@@ -1,4 +1,4 @@
-// Package tracing sends what a shim does as OpenTelemetry traces, if the
+// Package tracing sends OpenTelemetry traces of a shim's work, if the
 // configuration enables them: the engine's calls, the pod's boot, and each
 // container's creation and start.
 //

@@ -64,8 +64,8 @@ func (c *Container) endShim(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	// A shim that died, or did not do what it was asked to, is cleaned up from
-	// outside; why does not matter then.
+	// A shim that died, or failed, is cleaned up from outside; the reason does not
+	// matter then.
 	if _, deleteErr := client.Delete(ctx, c.m.program(c.Name)); deleteErr != nil {
 		return errors.Join(err, deleteErr)
 	}

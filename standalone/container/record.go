@@ -75,8 +75,8 @@ func (m *Manager) write(r *Record) error {
 	return store.WriteJSON(filepath.Join(m.Store.ContainerDir(r.Name), recordFile), r)
 }
 
-// Load reads a container's record. If there is none with that name, the error is
-// an errdefs.ErrNotFound.
+// Load reads a container's record. It fails with errdefs.ErrNotFound if there is none
+// with that name.
 func (m *Manager) Load(name string) (*Record, error) {
 	if err := store.CheckName(name); err != nil {
 		return nil, err

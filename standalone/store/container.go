@@ -19,8 +19,8 @@ import (
 var validName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
 // MakeContainer makes a container's directory and keeps its image's layers in the
-// store until RemoveContainer. The caller has called Use. If the name is in use,
-// the error is an errdefs.ErrAlreadyExists.
+// store until RemoveContainer. The caller has called Use. It fails with
+// errdefs.ErrAlreadyExists if the name is in use.
 func (s *Store) MakeContainer(name string, img Image) (dir string, err error) {
 	if err := CheckName(name); err != nil {
 		return "", err

@@ -13,8 +13,8 @@
 // it: the attributes of a directory that the layer does not mention come from
 // those below. If the kernel can stack layers (overlayfs), each is kept
 // separately; otherwise a chain is unpacked into one tree, and a container gets a
-// copy of it. What a killed process leaves is never mistaken for a complete
-// layer, and the next sweep removes it.
+// copy of it. A part of a layer that a killed process leaves is never mistaken
+// for a complete one, and the next sweep removes it.
 //
 // Layers are hostile. They are unpacked by containerd's archive package, which
 // does not follow links out of the tree, on a thread whose root is the store's

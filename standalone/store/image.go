@@ -52,8 +52,8 @@ const imageFile = "image.json"
 // maxImageFile bounds how much of an image's description is read.
 const maxImageFile = 4 << 20
 
-// Find returns the image with that name. If it does not exist or lacks a layer,
-// the error is an errdefs.ErrNotFound.
+// Find returns the image with that name. It fails with errdefs.ErrNotFound if the
+// image does not exist or lacks a layer.
 func (s *Store) Find(name string) (Image, error) {
 	img, err := readImage(s.imagePath(name))
 	if errors.Is(err, os.ErrNotExist) {

@@ -60,8 +60,8 @@ func (s *Store) Use(ctx context.Context) (unlock func() error, err error) {
 }
 
 // Clean keeps other processes from cleaning up after dead containers until unlock is
-// called or the process ends: a container that is still there after it has returned
-// stays the one of its name. It waits until another's cleanup or ctx has ended.
+// called or the process ends: a container that exists when Clean has returned keeps
+// its name until then. Clean waits until another process's cleanup or ctx has ended.
 func (s *Store) Clean(ctx context.Context) (unlock func() error, err error) {
 	return s.lock(ctx, cleanLock, unix.LOCK_EX)
 }

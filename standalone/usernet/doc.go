@@ -3,7 +3,7 @@
 // carries its traffic as connections of the host. It needs no bridge, no firewall
 // rule and no address on the host.
 //
-// The namespace has no name: it ends with the process that made it and with the
-// container's machine. So does the program. Nothing is left when that process is
-// killed.
+// The namespace has no name. It ends with the process that made it and the
+// container's machine, and so does the program: nothing is left when that process
+// is killed.
 package usernet

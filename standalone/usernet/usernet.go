@@ -52,8 +52,8 @@ type starter func(ctx context.Context, n *Net, cfg Config) error
 
 var starters = map[string]starter{Pasta: startPasta, Slirp: startSlirp}
 
-// Start makes the namespace and starts the program. If none is installed, the
-// error is an errdefs.ErrNotFound.
+// Start makes the namespace and starts the program. It fails with
+// errdefs.ErrNotFound if none is installed.
 func Start(ctx context.Context, cfg Config) (*Net, error) {
 	names := []string{Pasta, Slirp}
 	if cfg.Program != "" {

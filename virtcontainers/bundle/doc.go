@@ -1,4 +1,4 @@
-// Package bundle reads what an engine puts in front of a shim: the OCI bundle
+// Package bundle reads what an engine passes to a shim: the OCI bundle
 // directory, its config.json, and the annotations by which CRI engines say
 // which containers belong to one pod.
 //

@@ -1,5 +1,5 @@
-// Package checkpoint reads and writes the file that a sandbox was saved to: what
-// the sandbox was made of (Record), and its machine's state.
+// Package checkpoint reads and writes the file of a saved sandbox: a description of
+// the sandbox (Record), and its machine's state.
 //
 // The file begins with magic, a byte that says whether the rest is encrypted, and a
 // salt. The rest is an S2 stream (github.com/klauspost/compress/s2) of the record,
@@ -8,6 +8,6 @@
 // (github.com/minio/sio); otherwise anyone who can read the file can read the
 // guest's memory, and only accidental damage is noticed.
 //
-// A file is not trusted further than its guest: its writer decides what the
-// guest is, and the guest is hostile anyway. What is read of it is bounded.
+// A file is trusted no more than a guest: its writer decides what the guest is, and
+// the guest is hostile anyway. Everything that is read from it is bounded.
 package checkpoint

@@ -90,7 +90,7 @@ func (c *Config) Annotate(annotations map[string]string) (*Config, error) {
 	return &p.draft.Config, nil
 }
 
-// Ours lists the names of those annotations that Annotate looks at.
+// Ours lists the names of the annotations that Annotate handles.
 func Ours(annotations map[string]string) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {

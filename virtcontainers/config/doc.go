@@ -1,8 +1,8 @@
 // Package config turns configuration.toml and its drop-ins into one validated
-// Config. The keys are those that Kata Containers' users know.
+// Config. The keys have Kata Containers' names.
 //
-// Each key is declared once, in a table (keys.go): name, default, what values
-// it takes, its explanation, and the annotations by which a pod can set it.
+// Each key is declared once, in a table (keys.go): name, default, permitted
+// values, explanation, and the annotations by which a pod can set it.
 // Decoding, validation, error texts, the shipped configuration.toml and
 // docs/configuration.md all come from that table; keys that users may set but
 // that have no effect here are in other tables (planned.go, refused.go), as are

@@ -25,8 +25,8 @@ func (a *Agent) find(id, execID string) (*container, *process, error) {
 	return c, p, err
 }
 
-// Exit ends a process (execID "" is the init) with that status, and with an
-// init its container's execs: they are told to the host first.
+// Exit ends a process (execID "" is the init) with that status, and with an init
+// its container's execs, whose exits are reported first.
 func (a *Agent) Exit(id, execID string, status uint32) error {
 	c, p, err := a.find(id, execID)
 	if err != nil {

@@ -14,29 +14,27 @@
 // The program (BPF_PROG_TYPE_SK_LOOKUP, since Linux 5.9) is attached to the
 // namespace and runs when the kernel looks for the listener of a new
 // connection. It picks one of two listeners of ours for each TCP connection to
-// 127.0.0.0/8 or ::1, whatever its port; the address that the client asked for
-// is the local address of the accepted socket. All other packets pass it
-// untouched. Program, map and link are unnamed descriptors of this process: the
+// 127.0.0.0/8 or ::1, whatever its port; the address that the client dialed
+// is the local address of the accepted socket. Other packets are not affected. Program, map and link are unnamed descriptors of this process: the
 // kernel removes them with it, even after SIGKILL, so nothing has to be
 // recorded or cleaned up.
 //
 // Costs and limits:
 //
-//   - While a Forwarder is open, a process of the host's that listens on the
-//     namespace's loopback is not reached there, unless its address is Exempt:
-//     the kernel asks the program before its own table, and such a program
+//   - While a Forwarder is open, a host process that listens on the namespace's
+//     loopback cannot be reached there, unless its address is Exempt: the kernel
+//     runs the program before it searches its own table, and such a program
 //     cannot look into that table (the lookup helpers are not among those that
 //     sk_lookup programs may call, net/core/filter.c, sk_lookup_func_proto). The
-//     one such process of an engine's is Docker's DNS resolver at 127.0.0.11. On
-//     the namespace's other addresses it is reached as ever.
-//   - A connection is accepted before the guest is asked, because the kernel
-//     finishes the handshake. One that the guest refuses is therefore reset
-//     after it was made, and not refused.
+//     only such process of an engine is Docker's DNS resolver at 127.0.0.11. The
+//     namespace's other addresses are not affected.
+//   - The kernel finishes the handshake before the guest is dialed. A connection
+//     that the guest refuses is therefore established and then reset.
 //   - Its sockets keep the namespace alive until Close.
 //   - UDP is not forwarded: port-forward has none.
 //
-// A guest can answer host processes that connect to it, slowly or not at all,
-// and no more. The number of connections, the memory of each and the time to
-// make each are bounded. A guest that accepts connections and never reads uses
-// up its own pod's limit, until Close.
+// All that a guest can do is answer host processes that connect to it, slowly or
+// not at all. The number of connections, the memory of each and the time to
+// establish each are bounded. A guest that accepts connections and never reads
+// uses up its own pod's limit, until Close.
 package forward

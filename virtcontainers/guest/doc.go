@@ -1,10 +1,9 @@
-// Package guest is the host's end of the conversation with the agent
-// (agent/api): it dials, opens streams, and turns what the guest sends into
-// Go values and errdefs errors.
+// Package guest is the client of the agent (agent/api): it dials, opens streams,
+// and turns the guest's answers into Go values and errdefs errors.
 //
-// A Client outlives its connections if that is announced: between Suspend and
-// Relink the guest may lose its vsock device.
+// Connections may be replaced in an announced way: between Suspend and Relink the
+// guest may lose its vsock device, and the Client survives.
 //
-// Nothing here waits without a bound: every call is bounded by its context, and
-// every connection ends when the VM does.
+// Every wait is bounded: a call ends with its context, and every connection ends
+// with the VM.
 package guest

@@ -39,8 +39,8 @@ type Request struct {
 	Saved map[string]string
 }
 
-// Container holds the host's files that a container uses: what the guest is
-// told about them, and how they are released. Its methods except BringBack are
+// Container holds the host's files that a container uses: their description for
+// the guest, and how they are released. Its methods except BringBack are
 // called by one goroutine at a time.
 type Container struct {
 	Request
@@ -85,7 +85,7 @@ func (c *Container) Steps() []Step {
 	return steps
 }
 
-// Spec is what the guest is told about a container.
+// Spec describes a container to the guest.
 type Spec struct {
 	*guestspec.Guest
 	// Storages are mounted before the container is created, in order, Devices

@@ -9,22 +9,23 @@
 //	                                  │            devices                │
 //	                                  └─────────── one undo list ─────────┘
 //
-// Each bind mount of the spec becomes a guestspec.Placed exactly once, by the
-// way that fits it (package volume); Spec puts the list into the guest's spec.
+// Each bind mount of the spec becomes a guestspec.Placed exactly once, in the way
+// that package volume chooses; Spec puts the list into the guest's spec.
 //
 //	guestfs ──> storage    the share; root file systems mounted on the host
 //	        ──> rootfs     root file systems made of disks in the guest
-//	        ──> volume     which way a bind mount goes
+//	        ──> volume     how a bind mount gets into the guest
 //	        ──> disk       the machine's disks
 //	        ──> filesync   copies in the guest
 //	        ──> reverse    UNIX sockets
 //
 // No other package imports those folders, except volume/direct, whose records
-// kata-runtime writes (tests/arch). What belongs to a container is removed by
-// its Release, and a directory of the host with the Release of the last container
-// that has it; what the pod's containers share of the guest's own (podVolumes) ends
-// with the machine.
+// kata-runtime writes (tests/arch).
 //
-// A guest's error about something that it should mount names the mount point
-// (guest.StorageError); Explain adds its source on the host.
+// A container's Release removes what belongs to it. A host directory that several
+// containers mount is removed by the last Release. Volumes of the guest that the
+// pod's containers share (podVolumes) end with the machine.
+//
+// A guest's mount error names the mount point (guest.StorageError); Explain adds
+// its source on the host.
 package guestfs

@@ -1,4 +1,4 @@
-// Package metrics gives the guest's counters the shape that an engine reads.
+// Package metrics converts the guest's counters to the format that an engine reads.
 //
 // The guest has cgroup v2 only, and its agent answers with
 // io.containerd.cgroups.v2.Metrics. An engine on a host with cgroup v1, and

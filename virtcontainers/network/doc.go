@@ -23,10 +23,10 @@
 //	             │   ^    <───────── tap2_kata  │      │ virtio-net │
 //	             └──────────────────────────────┘      └────────────┘
 //
-// A macvtap over the link sends by itself; packets received on the link are
-// redirected to it, so that here too the link keeps its configuration and
-// answers nothing. (Without the redirect the link would have to lose its MAC
-// and its addresses, and with these its routes.)
+// A macvtap over the link sends by itself. Packets received on the link are
+// redirected to it, so that here, too, the link keeps its configuration and
+// answers nothing. (Without the redirect the link would have to lose its MAC and
+// its addresses, and with them its routes.)
 //
 // With model none there is a tap for each link, connected to nothing. A link
 // that is itself a persistent tap is opened directly, with any model.
@@ -40,10 +40,10 @@
 //	                        error, once  v       the VM keeps the NIC: tried
 //	                                  refused    again at the next Plug
 //
-// Close undoes what was made: qdiscs and filters on links, macvtaps and ifbs.
-// If this process is killed, Clean does so from what Options.Save got. Taps
-// vanish with the last process that has them open. Clean changes only the
+// Close removes what was made: qdiscs and filters on links, macvtaps and ifbs.
+// If this process is killed, Clean does so from the record that Options.Save got.
+// Taps vanish with the last process that has them open. Clean changes only the
 // namespace that was opened, even if its path leads to another one now.
 //
-// While a pod hibernates, a Doorbell tells that packets come for it.
+// While a pod hibernates, a Doorbell reports packets for it.
 package network

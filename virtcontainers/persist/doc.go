@@ -2,12 +2,12 @@
 // killed: the shim's `delete` reads it, in another process, and cleans up. It
 // does not serve to restore a pod: a VM's vsock and files end with its shim.
 //
-// The record is written before what it names is made, so that it is complete in
-// whatever phase a shim died:
+// The record is written before the objects that it names are made, so that it is
+// complete whenever the shim dies:
 //
 //	<root>/<sandbox>/state.json
-//	                 removing     since when what the record names is being removed;
-//	                              a removal that fails keeps both
+//	                 removing     when the removal of what the record names began;
+//	                              a removal that fails keeps both files
 //
 // Writes are atomic (a new file, fsync, rename), and the format has a
 // version.

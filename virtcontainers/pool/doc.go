@@ -1,12 +1,12 @@
-// Package pool keeps the host's spares: shims that have a running machine and
-// wait for a pod. Each is one process with one socket. The process that renames
-// the socket has the spare, and no other can have it.
+// Package pool keeps the host's spares: shims with a running machine that wait for
+// a pod. Each is one process with one socket. Renaming the socket claims the spare,
+// so only one process can claim it.
 //
 //	DIR/                    root's, 0700
 //	    NAME.ID             the socket of a spare that is ready
-//	    spare-ID/           what the spare has on the host; removed with it, or when
-//	                        a pod has adopted its machine
-//	        spare.json      its process, and of what it was made
+//	    spare-ID/           the spare's files; removed with it, or when a pod has
+//	                        adopted its machine
+//	        spare.json      its process, and its inputs (configuration, files)
 //	        socket          the same socket, once it was claimed
 //
 //	Add           Offer            Claim                    Give
@@ -15,9 +15,9 @@
 //	        v               v Withdraw         v
 //	      Remove          Remove             Remove
 //
-// A spare's name is a hash of all by which a shim differs from another one of
-// the same configuration before it knows its pod (NameOf). What its machine is
-// made of is in its record, and is compared when a pod adopts it.
+// A spare's name is a hash of everything by which shims of one configuration differ
+// before they know their pod (NameOf). The inputs of its machine are in its record,
+// and are compared when a pod adopts it.
 //
-// The kernel ends the machine of a killed spare. Tidy removes what else it left.
+// The kernel ends the machine of a killed spare. Tidy removes its files.
 package pool

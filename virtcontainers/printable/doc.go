@@ -1,3 +1,3 @@
-// Package printable makes text that a guest may have written safe to show: it
-// stays in its line, and cannot control a terminal.
+// Package printable makes a guest's text safe to show: it stays in its line, and
+// cannot control a terminal.
 package printable

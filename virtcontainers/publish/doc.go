@@ -5,9 +5,9 @@
 //	connect NAME --> Socket --> dial the agent --> connect PATH --> server
 //	         <------- bytes or messages, half-closes -------------->
 //
-// A connection is accepted before the guest is asked, so one that the guest
-// refuses ends after it was made. The number of connections and the time in
-// which each must be made are bounded; a guest that accepts connections and
+// A connection is accepted before the guest is dialed, so one that the guest
+// refuses is established and then closed. The number of connections and the time
+// to establish each are bounded. A guest that accepts connections and
 // never reads uses up its own socket's limit, until Close. Package reverse does
 // the opposite: from a container to a server on the host.
 package publish

@@ -11,13 +11,14 @@
 //	        grow                grow, apply       Watch: shrink
 //
 // The machine grows before a container is created or its limits are raised, and
-// shrinks as far as it can after one has ended or its limits were lowered; with
-// static_sandbox_resource_mgmt it keeps the size it starts with. If a template or a
-// spare is to serve it, StartPlain has it start with their size, and the first
-// Admit grows it to the pod's (plain.go). One mutex
-// serializes Admit, Update and Watch and is held across QMP and agent calls.
-// Release does not lock it: an exit never waits for a resize. LeaveCgroup begins
-// what CloseCgroup ends.
+// shrinks as far as it can after one has ended or its limits were lowered. With
+// static_sandbox_resource_mgmt it keeps its initial size. For a template or a
+// spare, StartPlain has it start with their size, and the first Admit grows it to
+// the pod's (plain.go).
+//
+// One mutex serializes Admit, Update and Watch, and is held across QMP and agent
+// calls. Release does not lock it: an exit never waits for a resize. LeaveCgroup
+// starts the removal that CloseCgroup completes.
 //
 // Package sizing/resource has the arithmetic, as pure functions; package
 // sizing/hostcgroup reads and writes the cgroup files.

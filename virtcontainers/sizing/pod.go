@@ -29,7 +29,7 @@ type Hints struct {
 	Limits *specs.LinuxResources
 }
 
-// Most is how large a machine can become, which it is told at its start.
+// Most is the size that a machine can grow to, which is fixed at its start.
 type Most struct {
 	VCPUs     uint32
 	MemoryMiB uint64

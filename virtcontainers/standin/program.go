@@ -15,8 +15,8 @@ const viewDir = "/view"
 
 // reportFD is the descriptor on which the program reports: numbers of four
 // bytes in the machine's order. The first is 0 once the program has set itself
-// up, or the negative errno for which it gave up. Each later one is the number
-// of a signal that it was sent.
+// up, or the negative errno with which it failed. Each later one is the number of a
+// signal that it received.
 const reportFD = 3
 
 // program is the stand-in's executable, for Linux on x86-64:

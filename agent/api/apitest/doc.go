@@ -1,7 +1,6 @@
-// Package apitest is a test of what a host relies on when it talks to an agent.
-// The agent's service passes it, over a container runtime of fake processes,
-// and so does the in-memory guest of the host's tests, which therefore answers
-// as an agent would.
+// Package apitest tests the behaviour of an agent that the host relies on. Both the
+// agent's service, with a container runtime of fake processes, and the in-memory
+// guest of the host's tests must pass it. So the latter answers as an agent does.
 //
 //	agent/service            ──┐
 //	                           ├── apitest.Run: agent/api and the Task API

@@ -9,6 +9,6 @@
 //	CGO_ENABLED=1 go build -trimpath -tags "netgo osusergo seccomp no_grpc" \
 //	  -ldflags "-s -w -buildid= -extldflags -static" ./agent/cmd/kata-agent
 //
-// If it ends, the kernel panics and the machine ends: the host notices that
-// immediately, so no failure is hidden.
+// If it ends, the kernel panics and the machine ends, which the host detects
+// immediately.
 package main

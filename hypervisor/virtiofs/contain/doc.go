@@ -2,8 +2,8 @@
 // removes everything that a file server does not need.
 //
 //   - Its mount namespace and root directory are the share's. Its working
-//     directory is this process's /proc/self/fd, mounted nowhere, by which descriptors opened with
-//     O_PATH are opened again or named to calls that have no descriptor
+//     directory is this process's /proc/self/fd, mounted nowhere. Through it the
+//     thread reopens O_PATH descriptors, and names them to calls that take a path
 //     (setxattr(2), truncate(2)).
 //   - It has the eight file capabilities that virtiofsd has, in no set but the
 //     permitted and the effective one, and an empty bounding set; and

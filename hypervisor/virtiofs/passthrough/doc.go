@@ -3,27 +3,26 @@
 // calls.
 //
 // The guest knows only numbers: of nodes, which it looked up and has not
-// forgotten, and of handles, which it has opened. Apart from these it sends one
-// path component at a time, checked by wire.Name. So:
+// forgotten, and of handles, which it has opened. Besides these it sends single
+// path components, which wire.Name checks. So:
 //
 //	guest's number -> node (parent, name, identity) -> O_PATH descriptor -> call
 //
 // A node is found again by its name beneath its parent, with openat2(2) without
-// links, and only if it is still the same file. Descriptors of nodes are kept
-// while there is room (slots.go); a node without one costs some 190 bytes, so
-// that a guest may know a million files. Devices, FIFOs and sockets are only
+// links, and only if it is still the same file. Nodes keep their descriptors
+// while there is room (slots.go). A node without one takes some 190 bytes, so that
+// a guest may know a million files. Devices, FIFOs and sockets are only
 // opened with O_PATH.
 //
-// Each mount in the share is its own tree (tree.go), announced to the
-// guest as a submount, with its own cache policy. A tree whose mount is removed
-// is dropped: its descriptors are closed and its nodes are stale. The host may
-// unmount a mount inside a volume, which is held only while it is used
-// (lent.go).
+// Each mount in the share is its own tree (tree.go), a submount for the guest,
+// with its own cache policy. When its mount is removed, a tree is dropped: its
+// descriptors are closed and its nodes become stale. The host may unmount a mount
+// inside a volume, because such a mount is held only while it is used (lent.go).
 //
-// Below a proc file system of the host a guest does not find the process that serves
-// it (ownprocess.go).
+// A proc file system of the host does not show this process to a guest
+// (ownprocess.go).
 //
-// What the guest knows can be saved, and loaded into another FS (state.go).
+// The guest's nodes and handles can be saved, and loaded into another FS (state.go).
 //
 // FS is used by threads that contain.Enter has confined, each with a Thread.
 // Locks: table.mu, which also guards the slots, and handles.mu, which may be taken

@@ -1,5 +1,5 @@
 // Command containerd-shim-kata-v2 is containerd's runtime
-// io.containerd.kata.v2: it runs each pod in a light virtual machine. Engines
+// io.containerd.kata.v2: it runs each pod in a lightweight virtual machine. Engines
 // call it; see package shim/manager.
 package main
 

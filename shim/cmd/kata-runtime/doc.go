@@ -1,11 +1,16 @@
-// Command kata-runtime is the operator's tool: can this host run pods (check),
-// and with which configuration would a pod be made here (env)? Storage drivers
-// assign disks to volumes with it (direct-volume). It has pods hibernate and wake.
-// And it runs containers where there is no engine: run, exec, logs, ps, stop, rm
-// (standalone/command).
+// Command kata-runtime is several things:
 //
-// Most of the code in this package only reads. It sees the machine only through a
-// host (host.go), so that tests can provide their own; a check is a function from a
-// host and its configuration to one line (check.go). The engines do not call it,
-// they call containerd-shim-kata-v2.
+//   - the operator's tool: whether this host can run pods (check), with which
+//     configuration (env), and commands for running pods (pods, log, metrics,
+//     timeline, hibernate, wake and others);
+//   - for storage drivers: direct-volume;
+//   - an OCI runtime (shim/oci);
+//   - containers without an engine: run, exec, logs, ps, stop, rm
+//     (standalone/command).
+//
+// Engines that use the shim call containerd-shim-kata-v2, not this program.
+//
+// The code for check and env only reads. It accesses the machine through a host
+// (host.go), so that tests can provide their own. A check is a function from a host
+// and its configuration to one line (check.go).
 package main

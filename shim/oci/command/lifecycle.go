@@ -28,7 +28,7 @@ func createCommand() *cli.Command {
 			if err := refuse(c, map[string]string{"preserve-fds": noDescriptors}); err != nil {
 				return err
 			}
-			// If the engine gives up, half a machine must not stay behind.
+			// If the engine cancels, no part of a machine may be left.
 			ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 			defer stop()
 			return r.Create(ctx, id, oci.CreateOptions{

@@ -115,8 +115,7 @@ func retry(fd int, events int16, call func() (int, error)) (int, error) {
 }
 
 // awaitQuiet waits for the stream's end, or until nothing was in transit for some
-// time. Bytes that the host's end does not accept are waited for as long as its
-// reader takes.
+// time. If the host's end accepts no bytes, it waits as long as the reader takes.
 func (r *relay) awaitQuiet(quiet time.Duration) {
 	const look = 20 * time.Millisecond
 	for silent := time.Duration(0); silent < quiet; {

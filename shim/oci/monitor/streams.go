@@ -40,9 +40,9 @@ func (s streams) relay() []*relay {
 }
 
 // finish propagates the end of a stream. It closes the FIFO's end: to the shim
-// that is the end of input, or an output without a reader. It also gives up the
-// host's end of a monitor's output, so that its reader sees the end, but keeps
-// the descriptor's number in use. A terminal carries all three streams and stays
+// that is the end of input, or an output without a reader. It also closes the host's
+// end of a monitor's output, so that its reader sees the end, but keeps the
+// descriptor's number in use. A terminal carries all three streams and stays
 // open.
 func (s streams) finish(i int) {
 	if i == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/log"
 )
 
-// pollTime is the time between two looks at a source that cannot be watched.
+// pollTime is the time between two scans of a source that cannot be watched.
 const pollTime = 2 * time.Second
 
 // watcher signals when something that it watches may have changed.

@@ -1,8 +1,8 @@
 // Package storage brings the host's files into a pod's guest.
 //
-// A Share is one tree of the host's, served to the guest over
-// virtio-fs by this process or by one virtiofsd. The root file systems and bind mounts of the pod's containers
-// are added and removed as containers are:
+// A Share is a tree of the host's that this process or a virtiofsd serves to the
+// guest over virtio-fs. The root file systems and bind mounts of the pod's
+// containers are added and removed with the containers:
 //
 //	/<container>/rootfs      the container's root file system
 //	/<container>/mounts/<n>  the source of its nth mount
@@ -15,8 +15,8 @@
 //	  source ──open_tree──> clone ──move_mount──> /<container>/mounts/<n>
 //	  virtiofsd, its root directory being ──────> /share/<sandbox>
 //
-// Nothing of it is in the host's mount table, and all of it ends with the shim
-// and virtiofsd.
+// None of it is in the host's mount table, and all of it ends with the shim and
+// virtiofsd.
 //
-// A Rootfs is what an engine passes to be mounted at a bundle's rootfs.
+// A Rootfs has the mounts that an engine passes for a bundle's rootfs.
 package storage

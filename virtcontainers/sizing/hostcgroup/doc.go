@@ -6,13 +6,13 @@
 //	<parent>/kata_<name>         what the pod is charged for
 //	/kata_overhead/<name>        the rest
 //
-// The parent is the one of the cgroup that the engine chose for the sandbox's
-// own container (OCI's linux.cgroupsPath); the prefix is Kata Containers', and the
-// name is the pod's on the host (Options.Name). The
-// pod's CPUs, memory nodes and weight are set here; its limits of CPU time and
-// memory are the parent's, which are the kubelet's.
+// The parent is that of the cgroup which the engine chose for the sandbox's own
+// container (OCI's linux.cgroupsPath). The prefix is Kata Containers', and the name
+// is the pod's on the host (Options.Name). This package sets the pod's CPUs, memory
+// nodes and weight; its limits of CPU time and memory are the parent's, which the
+// kubelet sets.
 //
-// The parts of a pod are in:
+// Where the parts of a pod are; "only" is sandbox_cgroup_only:
 //
 //	                          only    v1                       v2
 //	shim, virtiofsd           pod     overhead                 overhead
@@ -27,14 +27,14 @@
 // charged to the overhead.
 //
 // If the engine names a cgroup for the shim (Existing), the shim and virtiofsd are
-// in that one, and this package never removes it.
+// in it, and this package never removes it.
 //
-// If the engine names none for the sandbox's own container, the whole pod is in
-// its overhead cgroup, so that it has bounds there and counts in no cgroup of the
-// engine's.
+// If the engine names no cgroup for the sandbox's own container, the whole pod is
+// in its overhead cgroup. So it has bounds, and is not charged to the engine's
+// cgroup.
 //
-// A process that works for no pod yet has its own cgroup,
-// /kata_overhead/spares/<pid> (NewForSpare).
+// A process without a pod has its own cgroup, /kata_overhead/spares/<pid>
+// (NewForSpare).
 //
 // A Container is the cgroup that the engine chose for one container. It holds
 // the container's stand-in, and shows its memory limit.

@@ -5,16 +5,15 @@
 //	                                      ├──> Need ──Machine.Size──> Size
 //	CRI's annotations ──OfAnnotations─────┘
 //
-// and the pod's part of the host's CPUs: which ones, and with what weight.
+// It also computes the pod's share of the host's CPUs: which ones, and with what weight.
 //
 //	container's OCI limits ──PlaceOf──> Place ──Together──> Place
 //
-// A machine has its default size for itself and for containers without limits;
+// A machine's default size is for itself and for containers without limits;
 // containers' limits are added to it. Fractions of a CPU are added up and
 // rounded once, for the machine; memory is rounded up to the unit in which
 // Linux hot-plugs memory.
 //
-// Which containers count, and what is done with the result, is up to the
-// caller, package sizing. The pod's cgroups on the host are package
-// hostcgroup's.
+// The caller, package sizing, decides which containers count and applies the
+// result. Package hostcgroup manages the pod's cgroups on the host.
 package resource
