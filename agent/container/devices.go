@@ -47,6 +47,12 @@ func CheckDevice(d Device) error {
 	return nil
 }
 
+// HasGuestNodes reports whether a container's devices are the guest's own nodes (see
+// AddDevice).
+func HasGuestNodes(spec *specs.Spec) bool {
+	return spec.Linux != nil && slices.ContainsFunc(spec.Linux.Namespaces, isUser)
+}
+
 // AddDevice adds a device to a container's spec. It replaces a device of the spec at
 // the same path, with the rules for its number, which means another device in the
 // guest, or none.
@@ -66,7 +72,7 @@ func AddDevice(spec *specs.Spec, d Device) error {
 	}
 	l := spec.Linux
 	dropDevice(l, d.Path)
-	if slices.ContainsFunc(l.Namespaces, isUser) {
+	if HasGuestNodes(spec) {
 		if err := ownNode(l, d); err != nil {
 			return fmt.Errorf("device %s: %w", d.Path, err)
 		}

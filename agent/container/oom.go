@@ -1,21 +1,23 @@
 package container
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 )
 
-// OOMHints returns a channel that receives a value when the OOM killer may have
-// killed a process of the container, and is closed when the container's last
-// process has exited. The caller must drain it.
-func (c *Container) OOMHints() (<-chan struct{}, error) {
-	hints, err := c.lib.NotifyOOM()
-	if err != nil {
-		return nil, fmt.Errorf("watch memory of container %s: %w", c.id, err)
+// WatchOOM calls hint at once, and whenever the OOM killer may have killed a process of
+// the container since. It blocks until ctx is done, which alone ends it: the kernel may
+// lose the last event of a cgroup that is removed (cgroup.events has a new one within
+// 10 ms wait for a timer, which the removal stops; kernel/cgroup/cgroup.c,
+// cgroup_file_notify and cgroup_rm_file).
+func (c *Container) WatchOOM(ctx context.Context, hint func()) error {
+	if err := eachChange(ctx, c.cgroupFile("memory.events"), hint); err != nil {
+		return fmt.Errorf("watch memory of container %s: %w", c.id, err)
 	}
-	return hints, nil
+	return nil
 }
 
 // OOMKills returns how many processes of the container the OOM killer has killed.

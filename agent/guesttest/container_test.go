@@ -94,18 +94,6 @@ func TestGuestUserNamespace(t *testing.T) {
 	}
 }
 
-func TestGuestOOM(t *testing.T) {
-	m := guestOnly(t)
-	spec := shell("tail /dev/zero")
-	spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: ptr(int64(32 << 20)), Swap: ptr(int64(32 << 20))}
-	if r := m.run(t, "oom", spec); r.exit.GetStatus() != 137 {
-		t.Errorf("%+v", r)
-	}
-	if words := m.told("oom"); !slices.Equal(words, []string{"oom", "exit "}) {
-		t.Errorf("events %q", words)
-	}
-}
-
 func TestGuestStorage(t *testing.T) {
 	guestOnly(t)
 	mounts := fileIn(t, "/proc/mounts")

@@ -226,10 +226,17 @@ func TestGuestLeavesNothing(t *testing.T) {
 			t.Error("made a container of nothing")
 		}
 	}
+	awaitLeftovers(t, before)
+}
+
+// awaitLeftovers waits until the guest has no more than before: the kernel frees some of
+// it later.
+func awaitLeftovers(t *testing.T, before string) {
+	t.Helper()
 	var after string
 	for deadline := time.Now().Add(callTimeout); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if after = leftovers(t); after == before {
-			return // The kernel frees some of it later.
+			return
 		}
 	}
 	t.Errorf("before:\n%s\nafter:\n%s", before, after)

@@ -115,7 +115,6 @@ func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process)
 	}
 	ctx = context.WithoutCancel(ctx)
 	t.init.begun(proc, created)
-	p.watchers.Go(func() { p.watchOOM(ctx, t, ctr) })
 	p.watchers.Go(func() { p.watchInit(ctx, t, proc) })
 	log.G(ctx).WithFields(log.Fields{"container": t.id.String(), "pid": proc.Pid()}).Info("container created")
 	return uint32(proc.Pid()), nil

@@ -18,7 +18,7 @@ type storer interface {
 	Unmount(storages []*api.Storage) error
 	Mounted(target string) (bool, error)
 	FindDisk(ctx context.Context, driver, source string) (guest.Disk, error)
-	FindChar(name string) (guest.Char, error)
+	FindChar(name string, node bool) (guest.Char, error)
 	FindLoop(number string) (guest.Disk, error)
 	VolumeStats(target string) (*api.VolumeStatsResponse, error)
 	GrowVolume(ctx context.Context, target string, diskBytes uint64) error
@@ -49,7 +49,7 @@ func (p *Pod) addDevices(ctx context.Context, spec *specs.Spec, devices []*api.D
 		wanted = append(wanted, w)
 	}
 	for i, d := range devices {
-		err := p.findDevice(ctx, d, &wanted[i])
+		err := p.findDevice(ctx, d, &wanted[i], container.HasGuestNodes(spec))
 		if d.GetOptional() && errdefs.IsNotFound(err) {
 			continue
 		}
@@ -63,10 +63,10 @@ func (p *Pod) addDevices(ctx context.Context, spec *specs.Spec, devices []*api.D
 	return nil
 }
 
-// findDevice completes w with d's properties in the guest.
-func (p *Pod) findDevice(ctx context.Context, d *api.Device, w *container.Device) error {
+// findDevice completes w with d's properties in the guest. node is as of FindChar.
+func (p *Pod) findDevice(ctx context.Context, d *api.Device, w *container.Device, node bool) error {
 	if d.GetDriver() == charDriver {
-		char, err := p.disks.FindChar(d.GetSource())
+		char, err := p.disks.FindChar(d.GetSource(), node)
 		w.Type, w.Common, w.Node, w.Major, w.Minor = "c", char.Common, char.Node, char.Major, char.Minor
 		return err
 	}

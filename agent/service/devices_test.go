@@ -75,7 +75,7 @@ func (f *fakeDisks) FindDisk(_ context.Context, driver, source string) (guest.Di
 }
 
 // FindChar finds fuse, 10:229, and null, which is common.
-func (f *fakeDisks) FindChar(name string) (guest.Char, error) {
+func (f *fakeDisks) FindChar(name string, node bool) (guest.Char, error) {
 	switch name {
 	case "fuse":
 		return guest.Char{Node: "/dev/fuse", Major: 10, Minor: 229}, nil

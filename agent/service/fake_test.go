@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -28,6 +29,7 @@ type fakeRuntime struct {
 	mu        sync.Mutex
 	pid       int
 	createErr error
+	watchErr  error  // see fakeContainer
 	onCreate  func() // called by Create, if it is set
 	created   []container.Placement
 	joined    os.FileInfo // the last one's PID namespace, if it has a path
@@ -77,7 +79,7 @@ func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, stdio con
 	if r.createErr != nil {
 		return nil, nil, r.createErr
 	}
-	r.last = &fakeContainer{runtime: r, init: init}
+	r.last = &fakeContainer{runtime: r, init: init, oomHints: make(chan struct{}), watchErr: r.watchErr}
 	r.all = append(r.all, r.last)
 	return r.last, init, nil
 }
@@ -94,6 +96,9 @@ type fakeContainer struct {
 	alone      bool // its processes end with its init
 	hangs      bool // SIGKILL ends none of them
 	kills      uint64
+	lateKills  uint64        // are added when WatchOOM is to end
+	watchErr   error         // of WatchOOM
+	oomHints   chan struct{} // has WatchOOM call its hint
 	destroyed  int
 	calls      []string
 }
@@ -162,10 +167,23 @@ func (c *fakeContainer) Destroy() error {
 func (c *fakeContainer) Stats() (*stats.Metrics, error)     { return nil, errdefs.ErrNotImplemented }
 func (c *fakeContainer) Update(*specs.LinuxResources) error { return errdefs.ErrNotImplemented }
 
-func (c *fakeContainer) OOMHints() (<-chan struct{}, error) {
-	hints := make(chan struct{})
-	close(hints)
-	return hints, nil
+// WatchOOM passes on the test's hints. As it ends, the OOM killer may kill once more.
+func (c *fakeContainer) WatchOOM(ctx context.Context, hint func()) error {
+	if c.watchErr != nil {
+		return c.watchErr
+	}
+	for {
+		select {
+		case <-c.oomHints:
+			hint()
+		case <-ctx.Done():
+			c.mu.Lock()
+			c.kills += c.lateKills
+			c.mu.Unlock()
+			hint()
+			return nil
+		}
+	}
 }
 
 func (c *fakeContainer) OOMKills() (uint64, error) {

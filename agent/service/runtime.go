@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"os"
 	"syscall"
 
@@ -28,7 +29,7 @@ type Container interface {
 	Pids() ([]int, error)
 	Stats() (*stats.Metrics, error)
 	Update(res *specs.LinuxResources) error
-	OOMHints() (<-chan struct{}, error)
+	WatchOOM(ctx context.Context, hint func()) error
 	OOMKills() (uint64, error)
 	OpenRoot() (*os.File, error)         // also alongside Destroy
 	OpenPIDNamespace() (*os.File, error) // also alongside Destroy

@@ -97,6 +97,7 @@ func (t *task) startedExecs() []*process {
 // watchInit waits for the container's init and then ends every other process of
 // the container, unless none can be left.
 func (p *Pod) watchInit(ctx context.Context, t *task, proc Process) {
+	endOOM := p.watchOOM(ctx, t)
 	exit := proc.Wait()
 	ctr, err := t.container()
 	if err == nil && (!ctr.EndsWithInit() || len(t.allExecs()) > 0) {
@@ -106,6 +107,7 @@ func (p *Pod) watchInit(ctx context.Context, t *task, proc Process) {
 		log.G(ctx).WithError(err).WithField("container", t.id.String()).Warn("processes may outlive their container's init")
 	}
 	t.awaitExecs(ctx)
+	endOOM()
 	p.finish(ctx, t, t.init, exit)
 }
 
@@ -153,14 +155,20 @@ func (p *Pod) checkOOM(t *task) {
 	p.events.oom(t.id)
 }
 
-// watchOOM reports OOM kills as they happen, until the container is empty.
-func (p *Pod) watchOOM(ctx context.Context, t *task, ctr Container) {
-	hints, err := ctr.OOMHints()
+// watchOOM reports OOM kills as they happen, until end is called. When end returns, none
+// is being reported, and the container may be removed.
+func (p *Pod) watchOOM(ctx context.Context, t *task) (end func()) {
+	ctr, err := t.container()
 	if err != nil {
-		log.G(ctx).WithError(err).WithField("container", t.id.String()).Warn("OOM kills are reported only at exit")
-		return
+		return func() {}
 	}
-	for range hints {
-		p.checkOOM(t)
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	p.watchers.Go(func() {
+		defer close(ended)
+		if err := ctr.WatchOOM(ctx, func() { p.checkOOM(t) }); err != nil {
+			log.G(ctx).WithError(err).WithField("container", t.id.String()).Warn("OOM kills are reported only at exit")
+		}
+	})
+	return func() { cancel(); <-ended }
 }
