@@ -27,12 +27,11 @@ const (
 // containers' limits are not known, it returns own, and the machine may not fit
 // (chargeVM).
 func (p *Pod) fit(ctx context.Context, own uint64) uint64 {
-	need, err := resource.OfAnnotations(p.opts.Hints.Annotations)
 	ready := p.opts.Config.Factory // a template or a spare has the configured size
-	if err != nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 || ready.Template || ready.VMs > 0 {
+	if p.opts.CgroupsPath == "" || p.hugePageMiB > 0 || ready.Template || ready.VMs > 0 {
 		return own
 	}
-	containers := resource.Machine{MaxMemoryMiB: 1 << 40}.Size(need).MemoryMiB
+	containers := resource.Machine{MaxMemoryMiB: 1 << 40}.Size(p.whole).MemoryMiB
 	if containers == 0 {
 		return own
 	}

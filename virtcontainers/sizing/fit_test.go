@@ -8,6 +8,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // limitedCgroup makes a cgroup on the host with a memory limit in MiB, and
@@ -81,6 +82,7 @@ func TestFit(t *testing.T) {
 		if test.change != nil {
 			test.change(c, &p.opts)
 		}
+		p.whole, _ = resource.OfAnnotations(test.annotations) // of nonsense nothing, as for choose
 		wanted := uint64(own)
 		if test.own > 0 {
 			wanted = test.own

@@ -20,12 +20,13 @@ import (
 )
 
 // Hints are what the engine says about a pod's size before its containers
-// exist. They are used only if the machine keeps its initial size.
+// exist.
 type Hints struct {
 	// Annotations are those of the sandbox's own container; CRI's hold the sum
 	// of all containers' limits.
 	Annotations map[string]string
-	// Limits are the sandbox's own container's, or nil.
+	// Limits are the sandbox's own container's, or nil. They are used only if the
+	// machine keeps its initial size.
 	Limits *specs.LinuxResources
 }
 
@@ -79,8 +80,11 @@ type Pod struct {
 	// initial is the machine's size at its start, machine how far it is to grow,
 	// most how far it could, and hugePageMiB the size of the huge pages that its
 	// memory is made of; 0 is none.
+	// whole is what all its containers together may use, the zero value if the engine
+	// has not said.
 	initial     resource.Size
 	machine     resource.Machine
+	whole       resource.Need
 	most        Most
 	hugePageMiB uint64
 

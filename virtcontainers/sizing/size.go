@@ -26,16 +26,15 @@ func (p *Pod) choose(ctx context.Context) error {
 		machine.MaxVCPUs, machine.MaxMemoryMiB = min(machine.MaxVCPUs, saved.VCPUs), min(machine.MaxMemoryMiB, saved.MemoryMiB)
 	}
 	var needs []resource.Need
+	if p.whole, err = resource.OfAnnotations(p.opts.Hints.Annotations); err != nil && p.static() {
+		return err
+	}
 	if p.static() {
-		pod, err := resource.OfAnnotations(p.opts.Hints.Annotations)
-		if err != nil {
-			return err
-		}
 		own, err := resource.OfContainer(p.opts.Hints.Limits)
 		if err != nil {
 			return err
 		}
-		needs = append(needs, pod, own)
+		needs = append(needs, p.whole, own)
 	}
 	if p.hugePageMiB, err = hugePageOf(p.opts.Config.Hypervisor, procMeminfo); err != nil {
 		return err

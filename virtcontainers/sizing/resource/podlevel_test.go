@@ -1,0 +1,42 @@
+package resource
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// The limit of a pod counts once, however many of its containers have it.
+func TestOnce(t *testing.T) {
+	const gib = 1 << 30
+	both := func(cpus, memory int64) *specs.LinuxResources {
+		period := uint64(100_000)
+		quota := cpus * 100_000
+		return &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota, Period: &period}, Memory: &specs.LinuxMemory{Limit: &memory}}
+	}
+	machine := Machine{VCPUs: 1, MaxVCPUs: 16, MemoryMiB: 1024, MaxMemoryMiB: 1 << 20}
+	pod := map[string]string{annotationQuota: "200000", annotationPeriod: "100000", annotationMemory: "4294967296"}
+	tests := []struct {
+		name        string
+		annotations map[string]string
+		limits      []*specs.LinuxResources
+		want        Size
+	}{
+		{"the pod's limits", pod, []*specs.LinuxResources{both(2, 4*gib), nil, both(2, 4*gib), both(2, 4*gib)}, Size{VCPUs: 3, MemoryMiB: 5120}},
+		{"and a container's own", pod, []*specs.LinuxResources{both(1, gib), both(2, 4*gib), both(2, 4*gib)}, Size{VCPUs: 4, MemoryMiB: 6144}},
+		{"a sum", pod, []*specs.LinuxResources{both(1, 2*gib), both(1, 2*gib)}, Size{VCPUs: 3, MemoryMiB: 5120}},
+		{"one container", pod, []*specs.LinuxResources{both(2, 4*gib)}, Size{VCPUs: 3, MemoryMiB: 5120}},
+		{"no annotations", nil, []*specs.LinuxResources{both(2, 4*gib), both(2, 4*gib)}, Size{VCPUs: 5, MemoryMiB: 9216}},
+		{"no limits at all", nil, []*specs.LinuxResources{nil, nil}, Size{VCPUs: 1, MemoryMiB: 1024}},
+	}
+	for _, test := range tests {
+		pod, err := OfAnnotations(test.annotations)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, machine.Size(Once(pod, needs(t, test.limits...))...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
