@@ -37,6 +37,7 @@ func (s *Sandbox) watch() {
 	s.watchers.Go(func() { s.sizing.Watch(s.lifeCtx) })
 	s.watchers.Go(s.watchKills)
 	s.watchers.Go(s.watchSleep)
+	s.watchers.Go(s.watchClock)
 	switch {
 	case s.refills():
 		s.watchers.Go(s.refill) // with a template, if one is missing
@@ -135,8 +136,8 @@ func (s *Sandbox) handleExit(e *api.Exit) {
 	})
 }
 
-// exitTime returns the guest's time of an exit (SetupSandbox set its clock to
-// the host's), limited to between the process's creation and now.
+// exitTime returns the guest's time of an exit (its clock is kept with the
+// host's), limited to between the process's creation and now.
 func exitTime(e *api.Exit, made, now time.Time) time.Time {
 	if at := e.ExitedAt; at.IsValid() && !at.AsTime().After(now) {
 		if at.AsTime().Before(made) {

@@ -16,6 +16,7 @@ type GuestService interface {
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	SetClock(context.Context, *SetClockRequest) (*SetClockResponse, error)
+	AdjustClock(context.Context, *AdjustClockRequest) (*AdjustClockResponse, error)
 	Park(context.Context, *ParkRequest) (*ParkResponse, error)
 	Rejoin(context.Context, *RejoinRequest) (*RejoinResponse, error)
 	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
@@ -101,6 +102,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 					return nil, err
 				}
 				return svc.SetClock(ctx, &req)
+			},
+			"AdjustClock": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AdjustClockRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.AdjustClock(ctx, &req)
 			},
 			"Park": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req ParkRequest
@@ -205,6 +213,7 @@ type GuestClient interface {
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	SetClock(context.Context, *SetClockRequest) (*SetClockResponse, error)
+	AdjustClock(context.Context, *AdjustClockRequest) (*AdjustClockResponse, error)
 	Park(context.Context, *ParkRequest) (*ParkResponse, error)
 	Rejoin(context.Context, *RejoinRequest) (*RejoinResponse, error)
 	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
@@ -288,6 +297,14 @@ func (c *guestClient) ReadFile(ctx context.Context, req *ReadFileRequest) (*Read
 func (c *guestClient) SetClock(ctx context.Context, req *SetClockRequest) (*SetClockResponse, error) {
 	var resp SetClockResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetClock", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) AdjustClock(ctx context.Context, req *AdjustClockRequest) (*AdjustClockResponse, error) {
+	var resp AdjustClockResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "AdjustClock", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -26,6 +26,23 @@ func SetClock(now time.Time) error {
 	return nil
 }
 
+// AdjustClock adds a correction to the wall clock: at once, or by letting it run
+// faster or slower for as long as that takes.
+func AdjustClock(by time.Duration, step bool) error {
+	if by == 0 {
+		return nil
+	}
+	change := unix.Timex{Modes: unix.ADJ_OFFSET_SINGLESHOT, Offset: by.Microseconds()}
+	if step {
+		at := unix.NsecToTimeval(by.Nanoseconds()) // its microseconds are never negative, as the kernel requires
+		change = unix.Timex{Modes: unix.ADJ_SETOFFSET, Time: at}
+	}
+	if _, err := unix.Adjtimex(&change); err != nil {
+		return fmt.Errorf("adjust clock by %v: %w", by, err)
+	}
+	return nil
+}
+
 // SinceBoot returns the time since the kernel started, including suspend.
 func SinceBoot() time.Duration {
 	var ts unix.Timespec

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/guest"
@@ -96,6 +97,14 @@ func (s guestService) SetClock(_ context.Context, req *api.SetClockRequest) (*ap
 		return nil, statusOf(err)
 	}
 	return &api.SetClockResponse{}, nil
+}
+
+// AdjustClock implements the Guest service.
+func (s guestService) AdjustClock(_ context.Context, req *api.AdjustClockRequest) (*api.AdjustClockResponse, error) {
+	if err := guest.AdjustClock(time.Duration(req.GetCorrectionUs())*time.Microsecond, req.GetStep()); err != nil {
+		return nil, statusOf(err)
+	}
+	return &api.AdjustClockResponse{Now: timestamppb.Now()}, nil
 }
 
 // Prepare implements the Guest service.

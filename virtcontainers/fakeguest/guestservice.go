@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -30,6 +31,14 @@ func (s guestService) SetClock(ctx context.Context, req *api.SetClockRequest) (*
 		return nil, errgrpc.ToGRPC(err)
 	}
 	return &api.SetClockResponse{}, nil
+}
+
+// AdjustClock implements the Guest service. The clock is right, whatever is added.
+func (s guestService) AdjustClock(ctx context.Context, req *api.AdjustClockRequest) (*api.AdjustClockResponse, error) {
+	if err := s.agent.enter(ctx, "AdjustClock", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.AdjustClockResponse{Now: timestamppb.Now()}, nil
 }
 
 // Prepare implements the Guest service.
