@@ -40,11 +40,11 @@ func (c *Container) discardLate(ctx context.Context) error {
 			return nil
 		case unknown:
 		case !errdefs.IsFailedPrecondition(err):
-			return fmt.Errorf("remove from the guest what it may have made: %w", err)
+			return fmt.Errorf("remove the unfinished container from the guest: %w", err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("remove from the guest what it is making: %w", err)
+			return fmt.Errorf("remove the unfinished container from the guest: %w", err)
 		case <-time.After(deletePause):
 		}
 	}

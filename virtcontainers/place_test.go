@@ -172,7 +172,7 @@ func TestPlacesThatCannotBe(t *testing.T) {
 			if (err != nil) != only {
 				t.Errorf("a CPU that is not there: %v", err)
 			}
-			if diff := cmp.Diff(map[bool]int{true: 0, false: 1}[only], lines.count("lacks some of what its containers are to have")); diff != "" {
+			if diff := cmp.Diff(map[bool]int{true: 0, false: 1}[only], lines.count("does not have all of its containers' settings")); diff != "" {
 				t.Errorf("warnings: %s", diff)
 			}
 			want := "1 7"

@@ -59,7 +59,7 @@ type Process struct {
 
 // ErrDeleted is the result of concurrent deletes of a process, except for the
 // first: the process is removed.
-var ErrDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
+var ErrDeleted = fmt.Errorf("it is being deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{

@@ -13,14 +13,14 @@ const maxUnproven = 128
 
 // Guard returns a listener that accepts those connections of l that begin with the
 // host's key, and closes the others. It owns l.
-func (k *Keeper) Guard(l net.Listener) net.Listener { return k.guard(l, k.admit) }
+func (k *Keeper) Guard(l net.Listener) net.Listener { return k.guard(l, k.plain) }
 
 // GuardCalls is Guard for the port whose connections keep the key in use.
-func (k *Keeper) GuardCalls(l net.Listener) net.Listener { return k.guard(l, k.admitCalls) }
+func (k *Keeper) GuardCalls(l net.Listener) net.Listener { return k.guard(l, k.keep) }
 
-func (k *Keeper) guard(l net.Listener, admit func(net.Conn) (net.Conn, error)) net.Listener {
+func (k *Keeper) guard(l net.Listener, use func(net.Conn) net.Conn) net.Listener {
 	g := &guarded{
-		Listener: l, keeper: k, admit: admit,
+		Listener: l, keeper: k, use: use,
 		proven: make(chan net.Conn), unproven: make(chan struct{}, maxUnproven), ended: make(chan struct{}),
 	}
 	go g.run()
@@ -32,7 +32,7 @@ func (k *Keeper) guard(l net.Listener, admit func(net.Conn) (net.Conn, error)) n
 type guarded struct {
 	net.Listener
 	keeper *Keeper
-	admit  func(net.Conn) (net.Conn, error)
+	use    func(net.Conn) net.Conn
 
 	proven   chan net.Conn
 	unproven chan struct{} // has an element for each connection whose key is awaited
@@ -62,7 +62,7 @@ var errTooMany = errors.New("too many others have sent no key")
 
 // prove passes a connection on, or closes it.
 func (g *guarded) prove(conn net.Conn) {
-	admitted, err := g.admit(conn)
+	admitted, err := g.keeper.admit(conn, g.use)
 	<-g.unproven
 	if err != nil {
 		g.refuse(conn, err)

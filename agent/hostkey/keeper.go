@@ -107,8 +107,8 @@ func (k *Keeper) is(key api.Key) bool {
 
 var errWrongKey = errors.New("it did not begin with the host's key")
 
-// admit checks the beginning of a connection.
-func (k *Keeper) admit(conn net.Conn) (net.Conn, error) {
+// admit checks the beginning of a connection, and returns what use makes of it.
+func (k *Keeper) admit(conn net.Conn, use func(net.Conn) net.Conn) (net.Conn, error) {
 	key, err := readKey(conn)
 	if err != nil {
 		return nil, err
@@ -118,22 +118,16 @@ func (k *Keeper) admit(conn net.Conn) (net.Conn, error) {
 	if !k.is(key) {
 		return nil, errWrongKey
 	}
-	return conn, nil
+	return use(conn), nil
 }
 
-// admitCalls is admit for a connection that keeps the key in use.
-func (k *Keeper) admitCalls(conn net.Conn) (net.Conn, error) {
-	key, err := readKey(conn)
-	if err != nil {
-		return nil, err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.is(key) {
-		return nil, errWrongKey
-	}
+// plain is the use of a connection that does not keep the key. The caller holds mu.
+func (k *Keeper) plain(conn net.Conn) net.Conn { return conn }
+
+// keep is the use of a connection that keeps the key. The caller holds mu.
+func (k *Keeper) keep(conn net.Conn) net.Conn {
 	k.calls++
-	return &callsConn{Conn: conn, release: sync.OnceFunc(k.release)}, nil
+	return &callsConn{Conn: conn, release: sync.OnceFunc(k.release)}
 }
 
 // release ends the use of the key by one connection.

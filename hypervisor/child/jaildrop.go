@@ -42,7 +42,7 @@ func (j *Jail) drop() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	if err := unix.Capset(&header, &none[0]); err != nil {
-		return fmt.Errorf("give up capabilities: %w", err)
+		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("forbid new privileges: %w", err)
@@ -121,7 +121,7 @@ func (p *parent) read() ([]byte, error) {
 // the process then has another parent.
 func (p *parent) dieWith() error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return fmt.Errorf("ask for SIGKILL at the parent's end: %w", err)
+		return fmt.Errorf("set the parent-death signal: %w", err)
 	}
 	now, err := p.read()
 	if err != nil {

@@ -30,7 +30,7 @@ func jailStage(text string) error {
 		return fmt.Errorf("make root directory: %w", err)
 	}
 	if err := j.drop(); err != nil {
-		return fmt.Errorf("give up root's rights: %w", err)
+		return fmt.Errorf("drop root's privileges: %w", err)
 	}
 	if err := parent.dieWith(); err != nil {
 		return err

@@ -182,7 +182,7 @@ func (r *imageReader) checkEnd(number uint64, data []byte) error {
 	case err != nil:
 		return err
 	default:
-		return errors.New("it goes on after its last record")
+		return errors.New("it has data after its last record")
 	}
 }
 

@@ -82,7 +82,7 @@ func (vm *VM) dump(ctx context.Context) (path string, err error) {
 	}
 	size, err := vm.countMemory(ctx)
 	if err != nil {
-		return "", fmt.Errorf("ask for memory size: %w", err)
+		return "", fmt.Errorf("read the machine's memory size: %w", err)
 	}
 	if err := roomFor(dir, size); err != nil {
 		return "", err

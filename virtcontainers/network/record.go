@@ -127,7 +127,7 @@ func (ns *namespace) undo(j joint) error {
 	}
 	if j.Multicast {
 		if err := ns.LinkSetAllmulticastOff(linkAt(j.Link)); err != nil && !isGone(err) {
-			errs = append(errs, fmt.Errorf("receive no more multicast: %w", err))
+			errs = append(errs, fmt.Errorf("disable reception of all multicast: %w", err))
 		}
 	}
 	if j.Made != "" {

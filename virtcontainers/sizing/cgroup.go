@@ -261,7 +261,7 @@ func (p *Pod) placeCgroup(ctx context.Context, place resource.Place) error {
 		if p.only() {
 			return fmt.Errorf("give the pod's cgroup %v: %w", place, err)
 		}
-		log.G(ctx).WithError(err).Warnf("the pod's cgroup on the host lacks some of what its containers are to have: %v", place)
+		log.G(ctx).WithError(err).Warnf("the pod's cgroup on the host does not have all of its containers' settings: %v", place)
 	}
 	p.placed = place.String()
 	return nil

@@ -74,7 +74,7 @@ func machineLimits(h config.Hypervisor) (resource.Machine, error) {
 	if m.MaxMemoryMiB == 0 {
 		var host unix.Sysinfo_t
 		if err := unix.Sysinfo(&host); err != nil {
-			return m, fmt.Errorf("ask for the host's memory: %w", err)
+			return m, fmt.Errorf("read the host's memory size: %w", err)
 		}
 		m.MaxMemoryMiB = host.Totalram * uint64(host.Unit) >> 20
 	}

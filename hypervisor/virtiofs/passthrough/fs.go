@@ -36,7 +36,7 @@ func New(opts Options) (*FS, error) {
 	if opts.Descriptors == 0 {
 		var limit unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			return nil, fmt.Errorf("ask for the limit of open files: %w", err)
+			return nil, fmt.Errorf("read the limit of open files: %w", err)
 		}
 		opts.Descriptors = int(min(limit.Cur/2, 1<<16))
 	}

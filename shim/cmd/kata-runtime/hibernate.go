@@ -80,7 +80,7 @@ func showing(ctx context.Context, c *cli.Command, step string, do func(context.C
 	err := do(ctx)
 	p.end()
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w: the shim goes on", err)
+		return fmt.Errorf("%w: the shim continues", err)
 	}
 	return err
 }

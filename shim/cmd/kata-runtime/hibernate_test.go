@@ -100,13 +100,13 @@ func TestHibernateCommandRefuses(t *testing.T) {
 	}
 }
 
-// Who interrupts the command learns that the shim goes on.
+// Who interrupts the command learns that the shim continues.
 func TestHibernateInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var errs strings.Builder
 	code := run(ctx, []string{"kata-runtime", "wake", "p1"}, io.Discard, &errs, withRecords(t, false))
-	if code != 1 || !strings.HasSuffix(errs.String(), "context canceled: the shim goes on\n") {
+	if code != 1 || !strings.HasSuffix(errs.String(), "context canceled: the shim continues\n") {
 		t.Errorf("%d, %q", code, errs.String())
 	}
 }
