@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -242,9 +243,11 @@ func awaitLeftovers(t *testing.T, before string) {
 	t.Errorf("before:\n%s\nafter:\n%s", before, after)
 }
 
-// leftovers lists what a container could leave behind in the guest.
+// leftovers lists what a container could leave behind in the guest. libcontainer leaves
+// the exec.fifo of a failed start to the garbage collector.
 func leftovers(t *testing.T) string {
 	t.Helper()
+	runtime.GC()
 	var list []string
 	list = append(list, openFiles()...)
 	for _, pattern := range []string{"/sys/fs/cgroup/katabox/*/cgroup.procs", api.GuestRunDir + "/*/*"} {
