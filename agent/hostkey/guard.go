@@ -3,12 +3,14 @@ package hostkey
 import (
 	"errors"
 	"net"
+	"slices"
+	"sync"
 
 	"github.com/containerd/log"
 )
 
-// maxUnproven bounds the connections to one port that have not sent their key. The
-// host's do so at once, whatever others try.
+// maxUnproven bounds the connections to one port that have not sent their key. One
+// more ends the oldest: the host's connections send theirs at once.
 const maxUnproven = 128
 
 // Guard returns a listener that accepts those connections of l that begin with the
@@ -21,7 +23,7 @@ func (k *Keeper) GuardCalls(l net.Listener) net.Listener { return k.guard(l, k.k
 func (k *Keeper) guard(l net.Listener, use func(net.Conn) net.Conn) net.Listener {
 	g := &guarded{
 		Listener: l, keeper: k, use: use,
-		proven: make(chan net.Conn), unproven: make(chan struct{}, maxUnproven), ended: make(chan struct{}),
+		proven: make(chan net.Conn), ended: make(chan struct{}),
 	}
 	go g.run()
 	return g
@@ -34,10 +36,12 @@ type guarded struct {
 	keeper *Keeper
 	use    func(net.Conn) net.Conn
 
-	proven   chan net.Conn
-	unproven chan struct{} // has an element for each connection whose key is awaited
-	ended    chan struct{} // closed with the listener, after err was set
-	err      error
+	proven chan net.Conn
+	ended  chan struct{} // closed with the listener, after err was set
+	err    error
+
+	mu       sync.Mutex
+	unproven []net.Conn // their keys are awaited; the oldest first
 }
 
 // run accepts connections until the listener ends.
@@ -49,21 +53,42 @@ func (g *guarded) run() {
 			g.err = err
 			return
 		}
-		select {
-		case g.unproven <- struct{}{}:
-			go g.prove(conn)
-		default:
-			g.refuse(conn, errTooMany)
-		}
+		g.add(conn)
+		go g.prove(conn)
 	}
 }
 
-var errTooMany = errors.New("too many others have sent no key")
+// add records a connection whose key is awaited.
+func (g *guarded) add(conn net.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.unproven) == maxUnproven {
+		_ = g.unproven[0].Close()
+		g.unproven = slices.Delete(g.unproven, 0, 1)
+	}
+	g.unproven = append(g.unproven, conn)
+}
+
+// remove undoes add. It returns false if another connection has ended this one.
+func (g *guarded) remove(conn net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.unproven, conn)
+	if i >= 0 {
+		g.unproven = slices.Delete(g.unproven, i, i+1)
+	}
+	return i >= 0
+}
+
+var errTooMany = errors.New("it sent no key, and too many others wait")
 
 // prove passes a connection on, or closes it.
 func (g *guarded) prove(conn net.Conn) {
 	admitted, err := g.keeper.admit(conn, g.use)
-	<-g.unproven
+	if !g.remove(conn) && err == nil {
+		_ = admitted.Close()
+		err = errTooMany
+	}
 	if err != nil {
 		g.refuse(conn, err)
 		return

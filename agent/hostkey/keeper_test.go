@@ -196,11 +196,14 @@ func TestSilentConnections(t *testing.T) {
 			g.other.dial(5001, mine[:])
 			accepts(t, other)
 		}
-		silent = append(silent, g.other.dial(5000, nil))
-		synctest.Wait()
-		if excess := g.other.dial(5000, nil); !isClosed(excess) {
-			t.Error("silent connections are not bounded")
+		silent = append(silent, g.other.dial(5000, nil), g.other.dial(5000, nil))
+		for i, conn := range silent {
+			if closed := isClosed(conn); closed != (i == 0) {
+				t.Fatalf("of %d silent connections number %d was ended: %v", len(silent), i, closed)
+			}
 		}
+		g.other.dial(5001, mine[:])
+		accepts(t, other)
 		time.Sleep(keyTimeout)
 		for _, conn := range silent {
 			if !isClosed(conn) {
