@@ -55,8 +55,10 @@ func (m *machine) grows(t *testing.T, s *api.Storage) {
 		t.Errorf("after: %v, before %v", after, before)
 	}
 	t.Logf("%s: %d to %d MiB", s.Fstype, before.GetTotalBytes()>>20, after.GetTotalBytes()>>20)
-	large := fmt.Sprintf("dd if=/dev/zero of=/data/large bs=1M count=%d 2>/dev/null; stat -c %%s /data/large; rm /data/large; ls -d /proc/1", smallMiB+64)
-	if r := m.exec(t, id, "large", process(large)); r.out != fmt.Sprintf("%d\n/proc/1\n", (smallMiB+64)<<20) {
+	const mib = smallMiB + 64
+	large := fmt.Sprintf("fallocate -l %dm /data/large && dd if=/dev/zero of=/data/large bs=1M count=1 seek=%d conv=notrunc,fsync 2>/dev/null; "+
+		"stat -c %%s /data/large; rm /data/large; ls -d /proc/1", mib, mib-1)
+	if r := m.exec(t, id, "large", process(large)); r.out != fmt.Sprintf("%d\n/proc/1\n", mib<<20) {
 		t.Errorf("a file larger than the disk was: %+v", r)
 	}
 	grow.DiskBytes++
