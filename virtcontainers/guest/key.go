@@ -17,14 +17,21 @@ import (
 const keyTimeout = time.Minute
 
 // probeEvery is how many refusals of a key there are for each attempt to find out
-// whether the agent knows nothing of keys.
-const probeEvery = 20
+// whether the agent serves calls without one. If it does so for keylessTime, it will
+// never take a key: an agent opens its ports within a moment.
+const (
+	probeEvery  = 20
+	keylessTime = 3 * time.Second
+)
 
 // keyed dials one machine.
 type keyed struct {
 	dial, dialReserved DialFunc
 	key                api.Key
-	refusals           int // of the port that takes the key; used by one goroutine
+
+	// Used by the one goroutine that offers the key.
+	refusals int       // of the port that takes it
+	keyless  time.Time // since when the agent has served calls all the same
 }
 
 // WithKey returns a DialFunc for one machine whose connections are known to the
@@ -101,10 +108,10 @@ func (k *keyed) refused(ctx context.Context, refusal error) error {
 		return refusal
 	}
 	_ = conn.Close()
-	// The agent listens for calls last.
-	conn, err = k.dialReserved(ctx, api.PortKey)
-	if err == nil {
-		_ = conn.Close()
+	if k.keyless.IsZero() {
+		k.keyless = time.Now()
+	}
+	if time.Since(k.keyless) < keylessTime {
 		return refusal
 	}
 	return errors.New("the guest's agent takes no key: the guest image is of an older release than the shim")

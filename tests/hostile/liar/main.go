@@ -96,9 +96,11 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 	agent := ttrpc.NewClient(conn)
 	l := &liar{GuestClient: api.NewGuestClient(agent), lie: lie, started: make(chan struct{})}
 	var keeper hostkey.Keeper
-	group.Go(func() error {
-		return onPort(api.PortKey, bare, func(p net.Listener) error { return l.serveKey(ctx, &keeper, p) })
-	})
+	keyPort, err := listen(api.PortKey)
+	if err != nil {
+		return err
+	}
+	group.Go(func() error { return l.serveKey(ctx, &keeper, keyPort) })
 	group.Go(func() error {
 		return onPort(api.PortLog, keeper.Guard, func(p net.Listener) error { return l.serveLog(ctx, p) })
 	})
@@ -122,13 +124,18 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 	return onPort(api.PortRPC, keeper.GuardCalls, func(p net.Listener) error { return server.Serve(ctx, l.withLengths(p, "rpc")) })
 }
 
-// bare is a guard that gives out every connection.
-func bare(l net.Listener) net.Listener { return l }
-
-func onPort(port uint32, guard func(net.Listener) net.Listener, serve func(net.Listener) error) error {
+func listen(port uint32) (net.Listener, error) {
 	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, port, nil)
 	if err != nil {
-		return fmt.Errorf("listen on vsock port %d: %w", port, err)
+		return nil, fmt.Errorf("listen on vsock port %d: %w", port, err)
+	}
+	return l, nil
+}
+
+func onPort(port uint32, guard func(net.Listener) net.Listener, serve func(net.Listener) error) error {
+	l, err := listen(port)
+	if err != nil {
+		return err
 	}
 	return serve(guard(l))
 }
