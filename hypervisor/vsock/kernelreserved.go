@@ -45,6 +45,9 @@ func bindReserved(bind func(unix.Sockaddr) error) (uint32, error) {
 		if err == nil {
 			return port, nil
 		}
+		if errors.Is(err, syscall.EACCES) {
+			return 0, fmt.Errorf("bind to vsock port %d: the shim needs CAP_NET_BIND_SERVICE in the host's initial user namespace: %w", port, err)
+		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return 0, fmt.Errorf("bind to vsock port %d: %w", port, err)
 		}
