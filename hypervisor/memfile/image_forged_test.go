@@ -74,7 +74,7 @@ func TestImageForged(t *testing.T) {
 		"wrong record total": {small().add(block, text).end(1, pageSize), "totals are [1 4096], want [2 4096]"},
 		"wrong memory total": {small().end(1, pageSize), "totals are [1 4096], want [1 0]"},
 		"no totals":          {small().add(recordHeader{kind: recordEnd}, nil), "totals are []"},
-		"goes on":            {small().end(1, 0).add(block, text), "goes on"},
+		"goes on":            {small().end(1, 0).add(block, text), "data after its last record"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := empty(t, 2*pageSize)

@@ -201,7 +201,7 @@ func TestImageTruncated(t *testing.T) {
 			t.Errorf("truncated to %d of %d bytes: %v", n, len(image), err)
 		}
 	}
-	if err := restoreDamaged(t, files, append(bytes.Clone(image), 0)); err == nil || !strings.Contains(err.Error(), "goes on") {
+	if err := restoreDamaged(t, files, append(bytes.Clone(image), 0)); err == nil || !strings.Contains(err.Error(), "data after its last record") {
 		t.Errorf("extended: %v", err)
 	}
 }
