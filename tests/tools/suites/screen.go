@@ -130,7 +130,7 @@ func (s *screen) show(f *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.line("FAIL " + f.String())
-	fmt.Fprintf(s.out, "%s\n", strings.TrimRight(string(f.output), "\n"))
+	fmt.Fprintf(s.out, "%s\nto run it again: %s\n", strings.TrimRight(string(f.output), "\n"), f.shellLine())
 }
 
 // watch prints what is running while nothing else is printed, until ctx ends.

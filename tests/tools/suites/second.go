@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // maxSecondTries is how many faults of one run get a second try. With more than
@@ -66,6 +68,21 @@ func (f *fault) again() []string {
 		return f.suite.goTest(f.pkg, "")
 	}
 	return f.suite.goTest(f.pkg, runPattern(f.test))
+}
+
+// shellLine returns the line for a shell that does what the second try does, with
+// the suite's variables, for people to read.
+func (f *fault) shellLine() string {
+	words := slices.Clone(f.suite.env)
+	for _, word := range f.again() {
+		if strings.ContainsAny(word, "^$()|*' ") {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		if word != "-json" {
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // only returns the suite by which the second try of a fault is judged: if one

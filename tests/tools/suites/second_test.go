@@ -113,6 +113,19 @@ func TestGood(t *testing.T) {}`)})
 	}
 }
 
+// A failure says how to run it again by hand, with what the suite sets.
+func TestShellLine(t *testing.T) {
+	s := suite{name: "s", packages: []string{"./a", "./b"}, env: []string{"HOW=warm"}, flags: []string{"-short"}, timeout: time.Minute}
+	f := fault{suite: s, pkg: "tiny/a", test: "TestBad/what's_wrong"}
+	if got, want := f.shellLine(), `HOW=warm go test -count=1 -timeout 1m0s -short -run '^TestBad$/^what'\''s_wrong$' tiny/a`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	f = fault{suite: suite{name: "c", command: []string{"make", "critools"}}}
+	if got := f.shellLine(); got != "make critools" {
+		t.Errorf("a command: %s", got)
+	}
+}
+
 // A package that breaks off, or fails outside of its tests, is run again as a
 // whole: the tests after the break count too.
 func TestPackageIsRunAgain(t *testing.T) {
