@@ -54,6 +54,35 @@ func TestSocketInEmptyDir(t *testing.T) {
 	})
 }
 
+// A guest that takes longer than usual, as on a busy host, still gets the files of a
+// volume: the creation of a container may take create_container_timeout.
+func TestSlowCopyOfVolume(t *testing.T) {
+	needVM(t)
+	kubelet := t.TempDir()
+	configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("[runtime]\nkubelet_root_dir = %q\n", kubelet) }
+	newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		const stopped = 15 * time.Second
+		dir := filepath.Join(kubelet, "pods/uid/volumes/kubernetes.io~projected/token")
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "token"), []byte("word\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		pod := newPod(ctx, t, d)
+		machine := qemuOf(t, d)
+		if err := unix.Kill(machine, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		going := make(chan error, 1)
+		time.AfterFunc(stopped, func() { going <- unix.Kill(machine, unix.SIGCONT) })
+		c := mounting(ctx, t, pod, "reader", dir, "ro")
+		if err := <-going; err != nil {
+			t.Fatal(err)
+		}
+		if got := works(ctx, t, c, "cat /v/token"); got != "word\n" {
+			t.Errorf("the file of the volume: %q", got)
+		}
+	})
+}
+
 // pairScript has a program answer in a file of /v, which it has locked.
 const pairScript = ": >/v/pair; (/v/probe file answer /v/pair >/tmp/said 2>&1 </dev/null &); for i in $(seq 20); do grep -q ready /tmp/said && exit 0; sleep 1; done; cat /tmp/said; exit 1"
 

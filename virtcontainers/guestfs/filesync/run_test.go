@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
 )
 
 // polled makes a copy of a source that cannot be watched, with all that it
@@ -60,6 +62,43 @@ func TestPolling(t *testing.T) {
 		c.Close()
 		if n := strings.Count(text.String(), "they cannot be watched"); n != 1 {
 			t.Errorf("said %d times:\n%s", n, text)
+		}
+	})
+}
+
+// slowGuest takes its time for each call.
+type slowGuest struct {
+	*fakeGuest
+	takes time.Duration
+}
+
+func (g slowGuest) ChangeFiles(ctx context.Context, changes []*api.FileChange) error {
+	select {
+	case <-time.After(g.takes):
+		return g.fakeGuest.ChangeFiles(ctx, changes)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// A copy may take as long as its caller has; later ones, without a caller, are
+// bounded.
+func TestSlowGuest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := t.TempDir()
+		write(t, source+"/a", "1")
+		src, err := newSource(source, roomy)
+		must(t, err)
+		w := &watcher{happened: make(chan struct{}, 1)}
+		w.poll(t.Context(), unix.EMFILE)
+		c := &Copy{guest: slowGuest{newGuest(t), 3 * callTimeout}, target: target, source: src, watch: w, sent: tree{}, closing: make(chan struct{})}
+		ctx, cancel := context.WithTimeout(t.Context(), 4*callTimeout)
+		defer cancel()
+		must(t, c.update(ctx))
+		write(t, source+"/a", "other")
+		began := time.Now()
+		if err := c.update(context.WithoutCancel(ctx)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != callTimeout {
+			t.Errorf("an update without a deadline ended after %v: %v", time.Since(began), err)
 		}
 	})
 }

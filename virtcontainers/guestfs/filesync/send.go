@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// callTimeout bounds a call to the guest.
+	// callTimeout bounds a call to the guest whose caller has no deadline.
 	callTimeout = 10 * time.Second
 	// partBytes is how much of a file goes into one change: two of them fit
 	// into a request.
@@ -99,7 +99,7 @@ func (b *batch) flush(ctx context.Context) error {
 		return errClosed
 	default:
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	err := b.guest.ChangeFiles(ctx, b.changes)
 	for _, s := range b.steps {
@@ -115,6 +115,16 @@ func (b *batch) flush(ctx context.Context) error {
 		b.sent.below("", func(p string, e entry) { b.sent[p] = entry{kind: e.kind, doubt: true} })
 	}
 	return err
+}
+
+// bounded returns a context with a deadline: the caller's if it has one, such as
+// create_container_timeout, or else callTimeout. The guest of a busy host may take
+// longer than callTimeout, and a container would fail that has time left.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, callTimeout)
 }
 
 // sendFile sends a file in parts.
