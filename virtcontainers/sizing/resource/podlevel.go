@@ -19,7 +19,7 @@ func Once(pod Need, containers []Need) []Need {
 			}
 			memory = true
 		}
-		if pod.cpu > 0 && n.cpu == pod.cpu {
+		if pod.cpu > 0 && !pod.requested && n.cpu == pod.cpu {
 			if cpu {
 				n.cpu = 0
 			}
