@@ -38,6 +38,8 @@ type Need struct {
 	pinned CPUSet
 	// memory is in bytes.
 	memory uint64
+	// podsCPU and podsMemory say that these are the pod's own limits (Under).
+	podsCPU, podsMemory bool
 }
 
 // OfContainer returns the need of a container with those limits; nil means no

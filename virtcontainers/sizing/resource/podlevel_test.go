@@ -38,7 +38,11 @@ func TestOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(test.want, machine.Size(Once(pod, needs(t, test.limits...))...)); diff != "" {
+		var under []Need
+		for _, n := range needs(t, test.limits...) {
+			under = append(under, n.Under(pod))
+		}
+		if diff := cmp.Diff(test.want, machine.Size(Once(under)...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
