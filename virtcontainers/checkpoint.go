@@ -330,7 +330,7 @@ func (s *Sandbox) reconnect(ctx context.Context, taken part) error {
 	if err := s.client.Relink(ctx); err != nil {
 		return s.explain(ctx, err)
 	}
-	if err := s.client.SetClock(ctx); err != nil {
+	if err := s.setClock(ctx); err != nil {
 		log.G(ctx).WithError(err).Warn("the guest's clock is late by the time that the sandbox was saved")
 	}
 	return nil

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// clockFirst is when a new pod's clock is checked: it was set as precisely as the
-	// call of the set-up was fast, which on a busy host may have taken a second. Later
-	// it is checked every clockInterval.
+	// clockFirst is when a clock that was set is checked, at the pod's start and after
+	// a pause: it was set as precisely as that call was fast, which on a busy host may
+	// have taken a second. Later it is checked every clockInterval.
 	clockFirst, clockInterval = 2 * time.Second, 30 * time.Second
 	// clockPatience bounds a check. A guest that does not answer is the health check's.
 	clockPatience = 10 * time.Second
@@ -29,16 +29,20 @@ const (
 type clock struct {
 	// adjust adds to the guest's clock and returns what it showed then.
 	adjust func(ctx context.Context, by time.Duration, step bool) (time.Time, error)
-	// checked says that it was right once.
+	// checked says that it was checked since it was set.
 	checked bool
 }
 
 // watchClock keeps the guest's clock until the sandbox ends.
 func (s *Sandbox) watchClock() {
-	c := clock{adjust: s.client.AdjustClock}
-	for wait := clockFirst; ; wait = clockInterval {
+	c, wait := clock{adjust: s.client.AdjustClock}, clockFirst
+	for {
 		select {
 		case <-time.After(wait):
+			wait = clockInterval
+		case <-s.clockSet:
+			c.checked, wait = false, clockFirst
+			continue
 		case <-s.lifeCtx.Done():
 			return
 		}
@@ -52,6 +56,15 @@ func (s *Sandbox) watchClock() {
 			log.G(s.lifeCtx).WithField("late", late).Info("the guest's clock was wrong, and was set")
 		}
 	}
+}
+
+// setClock sets the clock of a guest that was paused, and has it checked soon.
+func (s *Sandbox) setClock(ctx context.Context) error {
+	select {
+	case s.clockSet <- struct{}{}:
+	default:
+	}
+	return s.client.SetClock(ctx)
 }
 
 // checkClock checks the clock, unless the guest hibernates: it is set when it wakes.
@@ -78,7 +91,7 @@ func (c *clock) check(ctx context.Context) (time.Duration, error) {
 	if late.Abs() <= max(within, clockTolerance) {
 		return 0, nil
 	}
-	// At the pod's start time may also jump forward a little; never back.
+	// Where time has just been set it may also jump forward a little; never back.
 	step := late.Abs() > clockStep || first && late > 0
 	_, err = c.adjust(ctx, late, step)
 	return late, err

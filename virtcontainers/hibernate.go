@@ -219,7 +219,7 @@ func (s *Sandbox) run(ctx context.Context) error {
 		return err
 	}
 	s.transport.Hold(false)
-	if err := s.client.SetClock(ctx); err != nil {
+	if err := s.setClock(ctx); err != nil {
 		log.G(ctx).WithError(err).Warn("the guest's clock is late by the time that the sandbox was paused")
 	}
 	return nil

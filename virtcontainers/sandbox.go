@@ -173,6 +173,8 @@ type Sandbox struct {
 	// finds the sandbox hibernating.
 	calls turnstile
 	wakes chan struct{}
+	// clockSet gets a value when the guest's clock was set, after a pause.
+	clockSet chan struct{}
 	// watchers are the goroutines that follow the guest and report its exits.
 	watchers sync.WaitGroup
 	// owesSpare is set, before stopped is closed, if Stop is to order a spare;
@@ -255,6 +257,7 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 		started:    make(chan struct{}),
 		kills:      make(chan *Process),
 		wakes:      make(chan struct{}, 1),
+		clockSet:   make(chan struct{}, 1),
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
 	}

@@ -7,25 +7,74 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // watchTimeout bounds each wait.
 const watchTimeout = 30 * time.Second
 
-// watching calls eachChange for a new file, and returns what its calls and its end are
-// told by.
-func watching(t *testing.T) (path string, changed <-chan struct{}, stop func(), ended <-chan error) {
+// eventGroup is an empty cgroup, whose cgroup.events a test changes.
+type eventGroup struct {
+	dir    string
+	frozen int
+}
+
+// newEventGroup makes a cgroup where the host has cgroup v2, also beside v1.
+func newEventGroup(t *testing.T) *eventGroup {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "memory.events")
-	writeText(t, path, "oom_kill 0")
+	root := "/sys/fs/cgroup"
+	if !isCgroup2(root) {
+		root = "/sys/fs/cgroup/unified"
+	}
+	if !isCgroup2(root) {
+		t.Skip("needs a cgroup v2 hierarchy")
+	}
+	dir, err := os.MkdirTemp(root, "katabox-test-")
+	if err != nil {
+		t.Skipf("needs to make cgroups: %v", err)
+	}
+	g := &eventGroup{dir: dir}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	return g
+}
+
+func isCgroup2(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+func (g *eventGroup) events() string { return filepath.Join(g.dir, "cgroup.events") }
+
+// change freezes the cgroup, or thaws it.
+func (g *eventGroup) change(t *testing.T) {
+	t.Helper()
+	g.frozen = 1 - g.frozen
+	if err := os.WriteFile(filepath.Join(g.dir, "cgroup.freeze"), fmt.Append(nil, g.frozen), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watching calls eachChange for a cgroup. Each call sends what the file has then.
+func watching(t *testing.T, g *eventGroup) (texts <-chan string, stop func(), ended <-chan error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	calls, end := make(chan struct{}, 100), make(chan error, 1)
-	go func() { end <- eachChange(ctx, path, func() { calls <- struct{}{} }) }()
+	calls, end := make(chan string, 1000), make(chan error, 1)
+	go func() {
+		end <- eachChange(ctx, g.events(), func() {
+			text, err := os.ReadFile(g.events())
+			if err != nil {
+				text = []byte(err.Error())
+			}
+			calls <- string(text)
+		})
+	}()
 	receive(t, calls) // at once
-	return path, calls, cancel, end
+	return calls, cancel, end
 }
 
 func receive[T any](t *testing.T, from <-chan T) (value T) {
@@ -38,18 +87,16 @@ func receive[T any](t *testing.T, from <-chan T) (value T) {
 	return value
 }
 
-func writeText(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
+// The last change is never missed, however soon it follows another one.
 func TestEachChange(t *testing.T) {
-	path, changed, stop, ended := watching(t)
-	for i := range 3 {
-		writeText(t, path, fmt.Sprint("oom_kill ", i+1))
-		receive(t, changed)
+	g := newEventGroup(t)
+	texts, stop, ended := watching(t, g)
+	for i := range 100 {
+		for range 1 + i%3 {
+			g.change(t)
+		}
+		for want := fmt.Sprint("frozen ", g.frozen); !strings.Contains(receive(t, texts), want); {
+		}
 	}
 	stop()
 	if err := receive(t, ended); err != nil {
@@ -57,17 +104,17 @@ func TestEachChange(t *testing.T) {
 	}
 }
 
-// A file's removal does not end the watch: that is its caller's to do.
+// A cgroup that is removed does not end the watch: that is its caller's to do.
 func TestEachChangeOfRemovedFile(t *testing.T) {
-	path, changed, stop, ended := watching(t)
-	if err := os.Remove(path); err != nil {
+	g := newEventGroup(t)
+	_, stop, ended := watching(t, g)
+	if err := os.Remove(g.dir); err != nil {
 		t.Fatal(err)
 	}
-	receive(t, changed) // inotify says that it watches nothing any more
 	select {
 	case err := <-ended:
 		t.Errorf("ended: %v", err)
-	default:
+	case <-time.After(100 * time.Millisecond):
 	}
 	stop()
 	if err := receive(t, ended); err != nil {
@@ -75,49 +122,58 @@ func TestEachChangeOfRemovedFile(t *testing.T) {
 	}
 }
 
+// A watch takes no inotify instance, and its file is closed when it ends.
 func TestEachChangeLeavesNothing(t *testing.T) {
-	before := openInotify(t)
+	g := newEventGroup(t)
 	for range 20 {
-		_, _, stop, ended := watching(t)
-		if during := openInotify(t); during != before+1 {
-			t.Errorf("%d inotify instances, want %d", during, before+1)
+		_, stop, ended := watching(t, g)
+		if open := openFiles(t); open[g.events()] == 0 || open["anon_inode:inotify"] != 0 {
+			t.Errorf("open files: %v", open)
 		}
 		stop()
 		receive(t, ended)
 	}
-	missing := filepath.Join(t.TempDir(), "memory.events")
-	for range 20 {
-		if err := eachChange(t.Context(), missing, func() { t.Error("called") }); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("missing file: %v", err)
-		}
+	if open := openFiles(t); open[g.events()] != 0 {
+		t.Errorf("open files: %v", open)
 	}
-	if after := openInotify(t); after != before {
-		t.Errorf("%d inotify instances are open, %d were before", after, before)
+}
+
+func TestEachChangeRefuses(t *testing.T) {
+	none := func() { t.Error("called") }
+	if err := eachChange(t.Context(), filepath.Join(t.TempDir(), "memory.events"), none); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	regular := filepath.Join(t.TempDir(), "memory.events")
+	if err := os.WriteFile(regular, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := eachChange(t.Context(), regular, func() {}); err == nil {
+		t.Error("a file that cannot be polled was watched")
 	}
 }
 
 // A watch that ends before it begins ends.
 func TestEachChangeTooLate(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "memory.events")
-	writeText(t, path, "")
+	g := newEventGroup(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := eachChange(ctx, path, func() {}); err != nil {
+	if err := eachChange(ctx, g.events(), func() {}); err != nil {
 		t.Error(err)
 	}
 }
 
-// openInotify counts this process's inotify instances.
-func openInotify(t *testing.T) (n int) {
+// openFiles counts this process's open files by what they are.
+func openFiles(t *testing.T) map[string]int {
 	t.Helper()
 	links, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
 		t.Fatal(err)
 	}
+	open := map[string]int{}
 	for _, link := range links {
-		if file, err := os.Readlink(link); err == nil && file == "anon_inode:inotify" {
-			n++
+		if file, err := os.Readlink(link); err == nil {
+			open[file]++
 		}
 	}
-	return n
+	return open
 }

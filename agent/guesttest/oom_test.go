@@ -2,6 +2,7 @@ package guesttest
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -36,6 +37,27 @@ func TestGuestOOMOfOneProcess(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	m.awaitTold(t, "survivor", "oom", "oom", "exit greedy")
+}
+
+// The watch takes none of the inotify instances that root has, for all containers
+// together.
+func TestGuestOOMWithoutInotify(t *testing.T) {
+	m := guestOnly(t)
+	const limit = "/proc/sys/fs/inotify/max_user_instances"
+	before, err := os.ReadFile(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := os.WriteFile(limit, before, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := os.WriteFile(limit, []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	m.start(t, "without", limited("tail /dev/zero; exec sleep 1000"))
+	m.awaitTold(t, "without", "oom")
 }
 
 // awaitTold waits until a container has had these events, as words.

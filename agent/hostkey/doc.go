@@ -10,5 +10,6 @@
 //	   +----------------------------------------------------+
 //	                the last such connection ends
 //
-// Other keys are refused until then.
+// The key in use may be offered again, for the connections that follow the end of
+// those that it has; it is taken then until they come. Other keys are refused.
 package hostkey

@@ -33,10 +33,15 @@ const (
 // Keeper keeps the host's key. The zero value has none and is ready for use. Its
 // methods may be called from several goroutines.
 type Keeper struct {
-	mu    sync.Mutex
-	key   *api.Key
-	calls int           // open connections for calls; the last one's end is the key's
-	free  chan struct{} // closed when the key ends; nil without a key
+	mu  sync.Mutex
+	key *api.Key
+	// The key ends with the last open connection for calls, unless it was offered
+	// again and the connection that follows has not come yet: the machine's owner
+	// has taken the vsock device away and given it back, and the agent may read the
+	// end of the connections before that only now.
+	calls   int
+	offered bool
+	free    chan struct{} // closed when the key ends; nil without a key
 
 	warned sync.Once
 }
@@ -97,7 +102,9 @@ func (k *Keeper) tryTake(key api.Key) (taken bool, free <-chan struct{}) {
 	if k.key == nil {
 		k.key, k.free = &key, make(chan struct{})
 	}
-	return k.is(key), k.free
+	taken = k.is(key)
+	k.offered = k.offered || taken
+	return taken, k.free
 }
 
 // is reports whether key is the host's. The caller holds mu.
@@ -127,6 +134,7 @@ func (k *Keeper) plain(conn net.Conn) net.Conn { return conn }
 // keep is the use of a connection that keeps the key. The caller holds mu.
 func (k *Keeper) keep(conn net.Conn) net.Conn {
 	k.calls++
+	k.offered = false
 	return &callsConn{Conn: conn, release: sync.OnceFunc(k.release)}
 }
 
@@ -134,7 +142,7 @@ func (k *Keeper) keep(conn net.Conn) net.Conn {
 func (k *Keeper) release() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.calls--; k.calls == 0 {
+	if k.calls--; k.calls == 0 && !k.offered {
 		k.key = nil
 		close(k.free)
 		k.free = nil

@@ -182,6 +182,29 @@ func TestKeyEnds(t *testing.T) {
 	})
 }
 
+// A key that its owner offers again outlives the connection before.
+func TestKeyIsOfferedAgain(t *testing.T) {
+	run(t, func(t *testing.T, g guest, calls, other net.Listener) {
+		for range 3 {
+			if a := g.keys.answer(1, mine); a != api.KeyTaken {
+				t.Fatalf("answered %d", a)
+			}
+			host := g.calls.dial(5000, mine[:])
+			served := accepts(t, calls)
+			if a := g.keys.answer(1, mine); a != api.KeyTaken {
+				t.Fatalf("answered %d while it is in use", a)
+			}
+			_, _ = host.Close(), served.Close()
+			next := g.calls.dial(5001, mine[:])
+			served = accepts(t, calls)
+			_, _ = next.Close(), served.Close()
+			if old := g.other.dial(5000, mine[:]); !isClosed(old) {
+				t.Error("the key did not end with its last connection")
+			}
+		}
+	})
+}
+
 // Connections that send nothing keep no others waiting, and are bounded.
 func TestSilentConnections(t *testing.T) {
 	run(t, func(t *testing.T, g guest, _, other net.Listener) {

@@ -56,10 +56,33 @@ func TestOOMWatchEndsBeforeExit(t *testing.T) {
 	}
 }
 
+// An exec that outlives its container's init, and has an OOM kill then, has that
+// reported by nothing: engines take a kill for the cause of the container's exit.
+func TestOOMAfterExit(t *testing.T) {
+	t.Parallel() // It waits for execsEnd.
+	pod, runtime := testPod(t)
+	startContainer(t, pod, "c")
+	target := runtime.last
+	target.mu.Lock()
+	target.hangs = true
+	target.mu.Unlock()
+	startExec(t, pod, "c", "e")
+	target.init.exit(0)
+	wait(t, pod, "c", "")
+	target.mu.Lock()
+	target.kills = 1
+	target.mu.Unlock()
+	target.execs[0].exit(137)
+	wait(t, pod, "c", "e")
+	if diff := cmp.Diff([]string{"exit c", "exit c e"}, told(pod)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Without a watch a kill is reported before the exit.
 func TestOOMWithoutWatch(t *testing.T) {
 	pod, runtime := testPod(t)
-	runtime.watchErr = errors.New("too many inotify instances")
+	runtime.watchErr = errors.New("the file cannot be polled")
 	startContainer(t, pod, "c")
 	runtime.last.kills = 1
 	runtime.last.init.exit(137)

@@ -34,6 +34,7 @@ type task struct {
 
 	oomMu sync.Mutex // held while OOM kills are counted and reported
 	ooms  uint64     // OOM kills reported so far
+	over  bool       // none is reported any more
 }
 
 func (t *task) process(execID string) (*process, error) {
@@ -120,6 +121,9 @@ func (p *Pod) watchExec(ctx context.Context, t *task, exec *process, proc Proces
 func (p *Pod) finish(ctx context.Context, t *task, proc *process, exit container.Exit) {
 	stdout, stderr := proc.stdio.Totals()
 	p.checkOOM(t)
+	if proc == t.init {
+		t.endOOMs()
+	}
 	proc.ended(exit)
 	p.events.exit(proc, exit, stdout, stderr)
 	proc.wake()
@@ -147,12 +151,23 @@ func (p *Pod) checkOOM(t *task) {
 	}
 	t.oomMu.Lock()
 	defer t.oomMu.Unlock()
+	if t.over {
+		return
+	}
 	kills, err := ctr.OOMKills()
 	if err != nil || kills <= t.ooms {
 		return // An error: no memory controller, or the cgroup is gone.
 	}
 	t.ooms = kills
 	p.events.oom(t.id)
+}
+
+// endOOMs ends the reports of OOM kills: none follows the init's exit, also if an exec
+// outlives it.
+func (t *task) endOOMs() {
+	t.oomMu.Lock()
+	defer t.oomMu.Unlock()
+	t.over = true
 }
 
 // watchOOM reports OOM kills as they happen, until end is called. When end returns, none

@@ -33,6 +33,16 @@ func dialKernelReserved(ctx context.Context, cid, port uint32) (Conn, error) {
 	}, nil
 }
 
+// mayReserve fails with syscall.EACCES if this process may not use reserved ports.
+func mayReserve() error {
+	c, err := socket.Socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0, network, nil)
+	if err != nil {
+		return fmt.Errorf("open vsock socket: %w", err)
+	}
+	_, err = bindReserved(c.Bind)
+	return errors.Join(err, c.Close())
+}
+
 // bindReserved binds to a free reserved port and returns it. It starts at a random
 // one: a port stays taken for some seconds after its connection was closed.
 func bindReserved(bind func(unix.Sockaddr) error) (uint32, error) {

@@ -2,6 +2,8 @@ package vsock
 
 import (
 	"errors"
+	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 
@@ -85,5 +87,38 @@ func TestKernelBindsReserved(t *testing.T) {
 			t.Errorf("port %d was bound twice", port)
 		}
 		used[port] = true
+	}
+}
+
+// insideEnv is set in the process that TestOpenInUserNamespace starts.
+const insideEnv = "KATABOX_TEST_INSIDE_USERNS"
+
+// In a user namespace root may not use reserved ports: the device is our own then,
+// whatever the host has.
+func TestOpenInUserNamespace(t *testing.T) {
+	if os.Getenv(insideEnv) != "" {
+		tr, err := Open(t.Context(), Options{VhostPath: os.DevNull})
+		must(t, err)
+		if tr.Kind() != KindVhostUser {
+			t.Errorf("it is %s", tr.Kind())
+		}
+		must(t, tr.Close())
+		return
+	}
+	c, err := socket.Socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0, network, nil)
+	if err != nil {
+		t.Skip("this host's kernel has no vsock:", err)
+	}
+	must(t, c.Close())
+	program, err := os.Executable()
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	ids := []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids}
+	if out, err := cmd.CombinedOutput(); errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+		t.Skip("this host has no user namespaces:", err)
+	} else if err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

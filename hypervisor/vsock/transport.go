@@ -43,7 +43,8 @@ var (
 // Options select and configure a transport. The zero value is ready for use.
 type Options struct {
 	// VhostPath is the kernel's vhost-vsock device, /dev/vhost-vsock if
-	// empty. If it cannot be opened, our own device is used.
+	// empty. If it cannot be opened, or this process may not use reserved ports,
+	// our own device is used.
 	VhostPath string
 }
 
@@ -97,8 +98,8 @@ type Conn interface {
 }
 
 // Open prepares the host's side of one machine's vsock: vhost-vsock if the host
-// has it, otherwise our own device, which is being served when Open returns.
-// ctx carries the logger; its end does not end the transport.
+// has it and lets us use it, otherwise our own device, which is being served when
+// Open returns. ctx carries the logger; its end does not end the transport.
 func Open(ctx context.Context, opts Options) (Transport, error) {
 	path := opts.VhostPath
 	if path == "" {
@@ -107,6 +108,11 @@ func Open(ctx context.Context, opts Options) (Transport, error) {
 	file, err := openVhost(path)
 	if err != nil {
 		log.G(ctx).WithError(err).Debug("no vhost-vsock: the vsock device is our own")
+		return openUser(ctx)
+	}
+	if err := mayReserve(); errors.Is(err, syscall.EACCES) {
+		log.G(ctx).WithError(err).Warn("the kernel's vhost-vsock cannot be used: the vsock device is our own")
+		_ = file.Close() // nothing was done with it
 		return openUser(ctx)
 	}
 	t, err := openKernel(path, file)

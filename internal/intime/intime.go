@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ErrGivenUp is the error of a call that did not return in time, and still runs.
-var ErrGivenUp = errors.New("the host has not answered")
+// ErrUnanswered is the error of a call that did not return in time, and still runs.
+var ErrUnanswered = errors.New("a file system of the host has not answered")
 
 // mostGivenUp bounds the calls that were given up and have not ended, of the whole
 // process: each keeps a thread, and Go's runtime ends a process with 10,000.
@@ -19,7 +19,7 @@ const mostGivenUp = 256
 // givenUp counts them.
 var givenUp atomic.Int64
 
-// Call calls f and waits for it within ctx; then it fails with ErrGivenUp. If f returns
+// Call calls f and waits for it within ctx; then it fails with ErrUnanswered. If f returns
 // later without an error, drop gets its value, unless drop is nil. f must not write to
 // the caller's variables, nor use anything that the caller closes. If too many calls of
 // this process hang, Call fails immediately with errdefs.ErrUnavailable.
@@ -49,7 +49,7 @@ func Call[T any](ctx context.Context, f func() (T, error), drop func(T)) (T, err
 		return r.value, r.err
 	case <-ctx.Done():
 		givenUp.Add(1)
-		return none, fmt.Errorf("%w: %w", ErrGivenUp, context.Cause(ctx))
+		return none, fmt.Errorf("%w: %w", ErrUnanswered, context.Cause(ctx))
 	}
 }
 

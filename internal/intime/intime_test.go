@@ -33,11 +33,11 @@ func TestGivesUp(t *testing.T) {
 		}
 		cancel(over)
 		for range mostGivenUp {
-			if err := call(ctx); !errors.Is(err, over) || !errors.Is(err, ErrGivenUp) {
+			if err := call(ctx); !errors.Is(err, over) || !errors.Is(err, ErrUnanswered) {
 				t.Fatal(err)
 			}
 		}
-		if err := call(t.Context()); !errdefs.IsUnavailable(err) || errors.Is(err, ErrGivenUp) {
+		if err := call(t.Context()); !errdefs.IsUnavailable(err) || errors.Is(err, ErrUnanswered) {
 			t.Errorf("one more: %v", err)
 		}
 		answer <- errors.New("failed")

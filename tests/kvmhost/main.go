@@ -60,9 +60,9 @@ func main() {
 	os.Exit(code)
 }
 
-// errCannot marks errors by which the bed cannot run on this machine, as
+// errCannot marks errors by which the emulated host cannot run on this machine, as
 // opposed to failures.
-var errCannot = errors.New("this machine cannot run the bed")
+var errCannot = errors.New("this machine cannot run the emulated host")
 
 // run boots the machine, does what the options ask for and returns the exit
 // code.

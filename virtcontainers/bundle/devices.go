@@ -226,7 +226,7 @@ func (h hostDevices) node(d specs.LinuxDevice) (string, error) {
 			return node, nil
 		}
 	}
-	return "", fmt.Errorf("the host has it as %s, and neither %s is a node of it: %w", name, strings.Join(nodes, " nor "), errdefs.ErrNotFound)
+	return "", fmt.Errorf("neither %s is a node of it on the host: %w", strings.Join(nodes, " nor "), errdefs.ErrNotFound)
 }
 
 // kernelName reads DEVNAME, a path below /dev, of the device's uevent file
@@ -237,14 +237,14 @@ func (h hostDevices) kernelName(kind string, d specs.LinuxDevice) (string, error
 		return "", fmt.Errorf("the host has no such device: %w", errdefs.ErrNotFound)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find it on the host: %w", err)
+		return "", fmt.Errorf("find its node on the host: %w", err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("find it on the host: it has no name: %w", errdefs.ErrNotFound)
+	return "", fmt.Errorf("find its node on the host: its uevent file has no name of it (DEVNAME): %w", errdefs.ErrNotFound)
 }
 
 func isNodeOf(path string, d specs.LinuxDevice) bool {

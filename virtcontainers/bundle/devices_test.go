@@ -201,7 +201,7 @@ func TestBlockDeviceThatIsNotThere(t *testing.T) {
 		minor int64
 		want  string
 	}{
-		{3, "has no name"}, {4, "loop4 nor /none/x is a node of it"}, {5, "loop5 nor /none/x is a node of it"}, {6, "the host has no such device"},
+		{3, "its uevent file has no name"}, {4, "loop4 nor /none/x is a node of it"}, {5, "loop5 nor /none/x is a node of it"}, {6, "the host has no such device"},
 		{-1, "the host has no such device"},
 	} {
 		_, err := h.list(withDevices(nil, block("/none/x", 7, test.minor)), nil)

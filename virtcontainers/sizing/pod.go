@@ -80,13 +80,13 @@ type Pod struct {
 	// initial is the machine's size at its start, machine how far it is to grow,
 	// most how far it could, and hugePageMiB the size of the huge pages that its
 	// memory is made of; 0 is none.
-	// whole is what all its containers together may use, the zero value if the engine
-	// has not said.
 	initial     resource.Size
 	machine     resource.Machine
-	whole       resource.Need
 	most        Most
 	hugePageMiB uint64
+	// whole is what all its containers together may use, the zero value if the engine
+	// has not said; without what is outdated. Who changes it holds resizes.
+	whole resource.Need
 
 	// Set by the boot; not changed afterwards.
 	cgroup     *cgroup              // nil for none
@@ -192,6 +192,7 @@ func (p *Pod) Admit(ctx context.Context, c Container) error {
 		return err
 	}
 	defer p.letGo()
+	allowed.need = allowed.need.Under(p.whole)
 	p.set(c.ID, allowed)
 	return p.makeRoom(ctx)
 }
@@ -219,14 +220,17 @@ func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(
 	if err != nil {
 		return err
 	}
+	allowed.need = before.need.Updated(allowed.need)
 	p.replace(id, before, allowed)
 	if err = p.makeRoom(ctx); err == nil {
 		err = apply(&update)
 	}
 	if err != nil {
 		p.replace(id, allowed, before)
+		return err
 	}
-	return err
+	p.whole = p.whole.Outdated(before.need, allowed.need)
+	return nil
 }
 
 // Release removes a container that has ended or could not be created, and lets

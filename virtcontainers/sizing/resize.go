@@ -34,7 +34,7 @@ func (p *Pod) wanted() resource.Size {
 	for _, c := range p.living() {
 		needs = append(needs, c.need)
 	}
-	return p.machine.Size(resource.Once(p.whole, needs)...)
+	return p.machine.Size(resource.Once(needs)...)
 }
 
 // grow makes the machine as large as its containers need, if it is smaller.

@@ -25,7 +25,7 @@ func (f *found) checkLoops(readOnly bool) error {
 		if !ours || readOnly && flags&unix.LO_FLAGS_READ_ONLY != 0 || !isMounted(node) {
 			continue
 		}
-		return fmt.Errorf("the host has it mounted, or otherwise in use, as %s: %w", node, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("its loop device %s is mounted on the host or otherwise in use there, want one that is free, or both read-only: %w", node, errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }

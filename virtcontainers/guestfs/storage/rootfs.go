@@ -41,7 +41,7 @@ func MountRootfs(ctx context.Context, mounts []*types.Mount, target string) (boo
 		}
 		mounting.Delete(target)
 	})
-	if errors.Is(err, intime.ErrGivenUp) {
+	if errors.Is(err, intime.ErrUnanswered) {
 		return false, fmt.Errorf("mount rootfs at %s: %w", target, err)
 	}
 	mounting.Delete(target)

@@ -32,10 +32,14 @@ const (
 type Need struct {
 	// cpu is in parts of perCPU; it does not include pinned.
 	cpu uint64
+	// requested says that cpu is what a pod requests, which limits nothing.
+	requested bool
 	// pinned are the CPUs of a container that has a cpuset and no quota.
 	pinned CPUSet
 	// memory is in bytes.
 	memory uint64
+	// podsCPU and podsMemory say that these are the pod's own limits (Under).
+	podsCPU, podsMemory bool
 }
 
 // OfContainer returns the need of a container with those limits; nil means no
@@ -146,7 +150,7 @@ func OfAnnotations(annotations map[string]string) (Need, error) {
 	period, quotaOf, shares, memory := values[0], values[1], values[2], values[3]
 	n := Need{cpu: quota(quotaOf, uint64(max(period, 0))), memory: memoryLimit(memory)}
 	if quotaOf <= 0 && shares > minShares {
-		n.cpu = scale(uint64(shares), perCPU, sharesPerCPU)
+		n.cpu, n.requested = scale(uint64(shares), perCPU, sharesPerCPU), true
 	}
 	return n, nil
 }

@@ -1,31 +1,52 @@
 package resource
 
-// Once returns the needs of a pod's containers, of which all that have the pod's
-// own limit share it. A pod may have limits itself (Kubernetes' pod-level
-// resources, spec.resources): then the kubelet gives its limit to each container
-// without one (pkg/kubelet/kuberuntime, getMemoryLimit, getCPULimit), and the pod's
-// cgroup bounds them together. pod is the need by its annotations, the zero value if
-// there are none.
+// Under returns the need of a container that is created in a pod with that need by
+// its annotations, the zero value if there are none. It marks limits of the
+// container that are the pod's own. A pod may have limits itself (Kubernetes'
+// pod-level resources, spec.resources): then the kubelet gives its limit to each
+// container without one (pkg/kubelet/kuberuntime, getMemoryLimit, getCPULimit), and
+// the pod's cgroup bounds them together.
 //
 // Without such limits the pod's are the sums of its containers' limits, which at
 // most one container reaches alone.
-func Once(pod Need, containers []Need) []Need {
-	var memory, cpu bool
-	needs := make([]Need, len(containers))
+func (n Need) Under(pod Need) Need {
+	n.podsMemory = pod.memory > 0 && n.memory == pod.memory
+	n.podsCPU = pod.cpu > 0 && !pod.requested && n.cpu == pod.cpu
+	return n
+}
+
+// Updated returns the container's need after an update to other limits. Those that
+// were the pod's own remain it.
+func (n Need) Updated(to Need) Need {
+	to.podsMemory, to.podsCPU = n.podsMemory, n.podsCPU
+	return to
+}
+
+// Outdated returns what is still true of the pod's need after an update of one of
+// its containers: the annotations stay, but are no longer the sum of the limits.
+func (n Need) Outdated(before, after Need) Need {
+	if !before.podsMemory && before.memory != after.memory {
+		n.memory = 0
+	}
+	if !before.podsCPU && before.cpu != after.cpu {
+		n.cpu = 0
+	}
+	return n
+}
+
+// Once returns the needs of a pod's containers, without those that share the pod's
+// own limit with another one.
+func Once(containers []Need) []Need {
+	var memory, cpu uint64
+	needs := make([]Need, len(containers), len(containers)+1)
 	for i, n := range containers {
-		if pod.memory > 0 && n.memory == pod.memory {
-			if memory {
-				n.memory = 0
-			}
-			memory = true
+		if n.podsMemory {
+			memory, n.memory = max(memory, n.memory), 0
 		}
-		if pod.cpu > 0 && n.cpu == pod.cpu {
-			if cpu {
-				n.cpu = 0
-			}
-			cpu = true
+		if n.podsCPU {
+			cpu, n.cpu = max(cpu, n.cpu), 0
 		}
 		needs[i] = n
 	}
-	return needs
+	return append(needs, Need{memory: memory, cpu: cpu})
 }

@@ -17,6 +17,8 @@ func TestOnce(t *testing.T) {
 	}
 	machine := Machine{VCPUs: 1, MaxVCPUs: 16, MemoryMiB: 1024, MaxMemoryMiB: 1 << 20}
 	pod := map[string]string{annotationQuota: "200000", annotationPeriod: "100000", annotationMemory: "4294967296"}
+	// What a pod requests is no limit: one of its containers has none.
+	requests := map[string]string{annotationQuota: "0", annotationPeriod: "100000", annotationShares: "2048", annotationMemory: "0"}
 	tests := []struct {
 		name        string
 		annotations map[string]string
@@ -27,6 +29,7 @@ func TestOnce(t *testing.T) {
 		{"and a container's own", pod, []*specs.LinuxResources{both(1, gib), both(2, 4*gib), both(2, 4*gib)}, Size{VCPUs: 4, MemoryMiB: 6144}},
 		{"a sum", pod, []*specs.LinuxResources{both(1, 2*gib), both(1, 2*gib)}, Size{VCPUs: 3, MemoryMiB: 5120}},
 		{"one container", pod, []*specs.LinuxResources{both(2, 4*gib)}, Size{VCPUs: 3, MemoryMiB: 5120}},
+		{"requests", requests, []*specs.LinuxResources{both(2, 4*gib), both(2, 4*gib), nil}, Size{VCPUs: 5, MemoryMiB: 9216}},
 		{"no annotations", nil, []*specs.LinuxResources{both(2, 4*gib), both(2, 4*gib)}, Size{VCPUs: 5, MemoryMiB: 9216}},
 		{"no limits at all", nil, []*specs.LinuxResources{nil, nil}, Size{VCPUs: 1, MemoryMiB: 1024}},
 	}
@@ -35,7 +38,11 @@ func TestOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(test.want, machine.Size(Once(pod, needs(t, test.limits...))...)); diff != "" {
+		var under []Need
+		for _, n := range needs(t, test.limits...) {
+			under = append(under, n.Under(pod))
+		}
+		if diff := cmp.Diff(test.want, machine.Size(Once(under)...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}

@@ -1,0 +1,60 @@
+package sizing
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
+)
+
+// Limits that an update makes equal to what the pod's annotations say are no limits of
+// the pod itself, also not of a container that is created again; those of the pod stay
+// the pod's.
+func TestUpdateInPodWithLimits(t *testing.T) {
+	const mib = 1 << 20
+	for name, test := range map[string]struct {
+		pod, first, updated int64 // MiB
+		want                uint64
+	}{
+		"a sum":            {200, 100, 200, 256 + 400},
+		"the pod's limits": {200, 200, 300, 256 + 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t)
+			var err error
+			p.whole, err = resource.OfAnnotations(map[string]string{"io.kubernetes.cri.sandbox-memory": fmt.Sprint(test.pod * mib)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []string{"c1", "c2"} {
+				if err := p.Admit(t.Context(), container(id, test.first*mib)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, id := range []string{"c1", "c2"} {
+				err := p.Update(t.Context(), id, fmt.Appendf(nil, `{"memory":{"limit":%d}}`, test.updated*mib), func(*specs.LinuxResources) error { return nil })
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			roundedUp := func(mib uint64) uint64 { return (mib + 127) / 128 * 128 }
+			if got := p.wanted().MemoryMiB; got != roundedUp(test.want) {
+				t.Errorf("the machine should have %d MiB, want %d", got, roundedUp(test.want))
+			}
+			if test.first == test.pod {
+				return
+			}
+			for _, id := range []string{"c1", "c2"} {
+				p.Release(id)
+				if err := p.Admit(t.Context(), container(id, test.updated*mib)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := p.wanted().MemoryMiB; got != roundedUp(test.want) {
+				t.Errorf("after their restart the machine should have %d MiB, want %d", got, roundedUp(test.want))
+			}
+		})
+	}
+}
