@@ -74,6 +74,29 @@ ip link add wg type wireguard
 ip link add red type vrf table 9
 `
 
+// firstNames are links with the names that their modules use when they are loaded
+// without parameters.
+const firstNames = `set -e
+ip link add dummy0 type dummy
+ip link add ifb0 type ifb
+ip link add ifb1 type ifb
+`
+
+// A container can give a link any name, as in its own network namespace, and
+// has only the links that it made: the guest's modules make none.
+func TestModulesMakeNoLinks(t *testing.T) {
+	needVM(t)
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		c := networkAdmin(ctx, t, newPod(ctx, t, d))
+		before := works(ctx, t, c, "ls /sys/class/net")
+		works(ctx, t, c, firstNames)
+		works(ctx, t, c, "for link in dummy0 ifb0 ifb1; do ip link del $link; done")
+		if after := works(ctx, t, c, "ls /sys/class/net"); after != before {
+			t.Errorf("links %q, want %q", after, before)
+		}
+	})
+}
+
 // manyAtOnce makes concurrent requests for one module, and for others with the
 // same needs.
 const manyAtOnce = `

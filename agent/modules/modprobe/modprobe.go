@@ -19,6 +19,12 @@ func init() {
 	}
 }
 
+// parameters are those of modules that the kernel requests. Loaded without them,
+// these modules make links (dummy0, ifb0, ifb1) in the guest's network
+// namespace, which is the containers'. The link for which the kernel requested the
+// module could then not have such a name (EEXIST).
+var parameters = map[string]string{"dummy": "numdummies=0", "ifb": "numifbs=0"}
+
 // answer loads what the kernel requested and returns the exit status.
 func answer() int {
 	list, err := modules.ReadList(modules.ListFile)
@@ -45,7 +51,7 @@ func probe(args []string, list modules.List, load modules.Loader) (known bool, e
 	loaded := false
 	for _, place := range list.Lookup(name) {
 		known = true
-		if one := list.Load(place, "", load); one != nil {
+		if one := list.Load(place, parameters[list[place].Name], load); one != nil {
 			err = fmt.Errorf("answer the kernel's request for %q: %w", name, one)
 			continue
 		}

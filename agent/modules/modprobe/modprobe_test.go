@@ -63,6 +63,29 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// Modules that would make links of their own get parameters that prevent it, by
+// whichever name they are requested.
+func TestParameters(t *testing.T) {
+	list := modules.List{
+		{Name: "dummy", Path: "/dummy", Aliases: []string{"rtnl-link-dummy"}},
+		{Name: "ifb", Path: "/ifb", Aliases: []string{"rtnl-link-ifb"}},
+		{Name: "veth", Path: "/veth", Aliases: []string{"rtnl-link-veth"}},
+	}
+	for name, want := range map[string]string{
+		"rtnl-link-dummy": "numdummies=0", "dummy": "numdummies=0", "rtnl-link-ifb": "numifbs=0", "rtnl-link-veth": "",
+	} {
+		known, err := probe([]string{"-q", "--", name}, list, func(_, params string) error {
+			if params != want {
+				t.Errorf("%s: parameters %q, want %q", name, params, want)
+			}
+			return nil
+		})
+		if !known || err != nil {
+			t.Errorf("%s: known %v, error %v", name, known, err)
+		}
+	}
+}
+
 func TestLogLine(t *testing.T) {
 	var kmsg bytes.Buffer
 	logLine(&kmsg, errors.New("load module a: broken"))
