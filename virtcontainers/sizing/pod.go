@@ -85,7 +85,7 @@ type Pod struct {
 	most        Most
 	hugePageMiB uint64
 	// whole is what all its containers together may use, the zero value if the engine
-	// has not said; without what is outdated. Who changes it holds resizes.
+	// has not said; without what is outdated. Changed with resizes held.
 	whole resource.Need
 
 	// Set by the boot; not changed afterwards.
