@@ -46,6 +46,23 @@ func memoryOf(t *testing.T, pid int) (limit, dir string) {
 	return "", ""
 }
 
+// anonymousIn returns the line of a cgroup's memory.stat that counts anonymous memory.
+func anonymousIn(t *testing.T, dir string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		// "anon" of cgroup v2 is "rss" of v1.
+		if strings.HasPrefix(line, "anon ") || strings.HasPrefix(line, "rss ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	t.Fatalf("no line for anonymous memory: %s", data)
+	return ""
+}
+
 func TestProcessHasTheContainersCgroup(t *testing.T) {
 	parent := ""
 	p, _ := cgroupPod(t, func(o *virtcontainers.Options) { parent = filepath.Dir(o.CgroupsPath) })
@@ -62,6 +79,9 @@ func TestProcessHasTheContainersCgroup(t *testing.T) {
 		t.Errorf("record: %v %s", err, diff)
 	}
 	p.start(initOf(t, c))
+	if line := anonymousIn(t, dir); !strings.HasSuffix(line, " 0") {
+		t.Errorf("the cgroup is charged for the process's memory: %s", line)
+	}
 	if err := c.Update(t.Context(), &anypb.Any{Value: []byte(fmt.Sprintf(`{"memory":{"limit":%d}}`, 64<<20))}); err != nil {
 		t.Error(err)
 	}

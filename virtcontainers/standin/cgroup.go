@@ -18,7 +18,10 @@ const endWait = 5 * time.Second
 // Join makes the cgroup that the engine named for the container, gives it the
 // container's memory limit and moves the process there, so that the limit is
 // found from the pid. What the container uses is the guest's, and is not
-// counted there. The process owns the cgroup even after an error; End removes
+// counted there. Nor is the process's memory, which was charged where it started:
+// the kubelet takes a container whose cgroup shows neither CPU time nor anonymous
+// memory for one that has ended, and then shows the engine's statistics, which are
+// right (pkg/kubelet/stats, isContainerTerminated). The process owns the cgroup even after an error; End removes
 // it. Join is called once at most.
 func (p *Process) Join(cgroup *hostcgroup.Container, limits *specs.LinuxResources) error {
 	p.cgroup.Store(cgroup)
