@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,12 +34,11 @@ func newEventGroup(t *testing.T) *eventGroup {
 	if !isCgroup2(root) {
 		t.Skip("needs a cgroup v2 hierarchy")
 	}
-	dir, err := os.MkdirTemp(root, "katabox-test-")
-	if err != nil {
+	g := &eventGroup{dir: filepath.Join(root, "katabox-test-"+rand.Text())}
+	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		t.Skipf("needs to make cgroups: %v", err)
 	}
-	g := &eventGroup{dir: dir}
-	t.Cleanup(func() { _ = os.Remove(dir) })
+	t.Cleanup(func() { _ = os.Remove(g.dir) })
 	return g
 }
 
@@ -95,7 +95,9 @@ func TestEachChange(t *testing.T) {
 		for range 1 + i%3 {
 			g.change(t)
 		}
-		for want := fmt.Sprint("frozen ", g.frozen); !strings.Contains(receive(t, texts), want); {
+		want, text := fmt.Sprint("frozen ", g.frozen), ""
+		for !strings.Contains(text, want) {
+			text = receive(t, texts)
 		}
 	}
 	stop()
