@@ -17,6 +17,6 @@
 // templates (harness.EnvTemplate) there is one moment more. KATABOX_CHAOS_ROUNDS
 // repeats every pair with SIGKILL and plays the others with SIGSTOP,
 // KATABOX_CHAOS_SEED repeats a run's random delays and choices;
-// KATABOX_CHAOS_ONE_IN=3 plays only one in three pairs; -short plays a selection of
+// KATABOX_CHAOS_ONE_IN=2 plays only one in two pairs; -short plays a selection of
 // them.
 package chaos

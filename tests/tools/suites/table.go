@@ -169,8 +169,8 @@ func allMachines(containerd []testFunc) []suite {
 	return rows
 }
 
-// warm has all suites of ordinary pods but one, drawn anew in each run, start them
-// from templates: their tests hold for both starts, and boots take most of their time.
+// warm has all suites of ordinary pods but one, drawn anew in each run, start their
+// pods from templates: the tests hold for both ways to start, and a boot takes longer.
 func warm(rows []suite) {
 	var ordinary []int
 	for i, s := range rows {
@@ -197,8 +197,8 @@ func aspects() []suite {
 			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		{ // one in three pairs of a moment and a victim
-			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=3", chaosSeed()},
+		{ // one in two pairs of a moment and a victim
+			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=2", chaosSeed()},
 			needs: engines, vm: true, timeout: 30 * time.Minute,
 		},
 		{ // most of it waits for what a guest does not answer
