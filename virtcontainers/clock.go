@@ -58,13 +58,15 @@ func (s *Sandbox) watchClock() {
 	}
 }
 
-// setClock sets the clock of a guest that was paused, and has it checked soon.
+// setClock sets the clock of a guest that was paused, and has it checked soon after,
+// also if that failed.
 func (s *Sandbox) setClock(ctx context.Context) error {
+	err := s.client.SetClock(ctx)
 	select {
 	case s.clockSet <- struct{}{}:
 	default:
 	}
-	return s.client.SetClock(ctx)
+	return err
 }
 
 // checkClock checks the clock, unless the guest hibernates: it is set when it wakes.

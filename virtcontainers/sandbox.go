@@ -173,7 +173,8 @@ type Sandbox struct {
 	// finds the sandbox hibernating.
 	calls turnstile
 	wakes chan struct{}
-	// clockSet gets a value when the guest's clock was set, after a pause.
+	// clockSet gets a value when the guest's clock was set after a pause, or could
+	// not be set.
 	clockSet chan struct{}
 	// watchers are the goroutines that follow the guest and report its exits.
 	watchers sync.WaitGroup

@@ -85,7 +85,8 @@ type Pod struct {
 	most        Most
 	hugePageMiB uint64
 	// whole is what all its containers together may use, the zero value if the engine
-	// has not said; without what is outdated. Changed with resizes held.
+	// has not said. What an update has made outdated is zero. Changed only by the
+	// holder of resizes.
 	whole resource.Need
 
 	// Set by the boot; not changed afterwards.

@@ -21,8 +21,8 @@ const endWait = 5 * time.Second
 // counted there. Nor is the process's memory, which was charged where it started:
 // the kubelet takes a container whose cgroup shows neither CPU time nor anonymous
 // memory for one that has ended, and then shows the engine's statistics, which are
-// right (pkg/kubelet/stats, isContainerTerminated). The process owns the cgroup even after an error; End removes
-// it. Join is called once at most.
+// right (pkg/kubelet/stats, isContainerTerminated). The process owns the cgroup even
+// after an error; End removes it. Join is called once at most.
 func (p *Process) Join(cgroup *hostcgroup.Container, limits *specs.LinuxResources) error {
 	p.cgroup.Store(cgroup)
 	if err := cgroup.Make(); err != nil {

@@ -59,9 +59,8 @@ type Copy struct {
 
 // Start copies source, a directory or a file of the host, to target in the
 // guest, and begins to watch it. ctx's deadline bounds the copying; without one each
-// call to the guest has callTimeout. On an error what was
-// copied stays, and the caller removes target. If source is a link, it is
-// resolved once, now.
+// call to the guest has callTimeout. On an error what was copied stays, and the
+// caller removes target. If source is a link, it is resolved once, now.
 //
 // UNIX sockets, FIFOs and device nodes are left out, with a line in the log.
 func Start(ctx context.Context, guest Guest, source, target string, limits Limits) (*Copy, error) {
