@@ -21,7 +21,8 @@ func exitEvent(id, execID string, status uint32) *api.Event {
 	}}}
 }
 
-// told sends events and waits until the host has received all events so far.
+// told sends events and waits until all events so far have left the guest; the
+// host handles them a little later.
 func (p *pod) told(events ...*api.Event) {
 	p.t.Helper()
 	want := p.host.Agent.EventsTaken() + len(events)
@@ -29,6 +30,16 @@ func (p *pod) told(events ...*api.Event) {
 		p.host.Agent.Send(ev)
 	}
 	eventually(p.t, "the events", func() bool { return p.host.Agent.EventsTaken() >= want })
+}
+
+// caughtUp waits until the host has handled all that the guest has sent: it
+// handles events in their order, and this sends one more, about a container that
+// runs.
+func (p *pod) caughtUp(running string) {
+	p.t.Helper()
+	before := p.observer.oomCount()
+	p.host.Agent.OOM(running)
+	p.observer.until(p.t, "want the last event", func() bool { return p.observer.oomCount() > before })
 }
 
 // Events that make no sense are ignored, and the pod lives on.
@@ -95,6 +106,7 @@ func TestExitValues(t *testing.T) {
 		{"status beyond 8 bits", &api.Exit{Status: 0x1_02}, 2},
 	}
 	p := newPod(t)
+	p.run("bystander")
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &pod{Sandbox: p.Sandbox, t: t, host: p.host, observer: p.observer}
@@ -109,7 +121,8 @@ func TestExitValues(t *testing.T) {
 			if at.Before(now) || at.After(time.Now()) {
 				t.Errorf("at %v, want between %v and now", at, now)
 			}
-			p.exits("c1", "", 0) // the fake reports the real exit again
+			p.exits("c1", "", 0)    // the fake reports the real exit again
+			p.caughtUp("bystander") // the next container has the same ID
 			if _, err := c.Delete(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -37,7 +37,7 @@ func (q *eventQueue) add(ev *api.Event) {
 func (q *eventQueue) clear() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.taken = len(q.events)
+	q.events = nil
 }
 
 func (q *eventQueue) close() {
