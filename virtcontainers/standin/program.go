@@ -28,6 +28,10 @@ const reportFD = 3
 //	write(reportFD, 0)
 //	for { write(reportFD, rt_sigtimedwait(all signals, no end)) }
 //
+// It ends when a write fails. The shim was then killed, and before the stand-in
+// asked the kernel to be killed with it: otherwise it would live on, and spin on
+// the SIGPIPE of each write.
+//
 // It uses no memory but its stack.
 func program() []byte {
 	return tinyprogram.Build(func(a *tinyprogram.Assembler) { assemble(&assembler{Assembler: a}) })
@@ -36,8 +40,9 @@ func program() []byte {
 // assembler adds to an Assembler what is this program's alone.
 type assembler struct {
 	*tinyprogram.Assembler
-	// fails are the offsets of jumps to the end, where failures are reported.
-	fails []int
+	// fails are the offsets of jumps to where failures are reported, ends those
+	// of jumps to the end.
+	fails, ends []int
 }
 
 func assemble(a *assembler) {
@@ -61,8 +66,9 @@ func assemble(a *assembler) {
 	a.report()
 	a.Call(unix.SYS_RT_SIGTIMEDWAIT, all, 0, 0, 8)
 	a.Emit(0xeb, byte(report-a.Len()-2)) // jmp report
-	a.endFails()
+	a.land(a.fails)
 	a.report()
+	a.land(a.ends)
 	a.Exit(1)
 }
 
@@ -72,14 +78,27 @@ const (
 	sigIgn     = 1
 )
 
-// must makes a system call; if that fails, the program ends.
+// must makes a system call; if that fails, the program reports it and ends.
 func (a *assembler) must(number uint32, args ...uint32) {
 	a.Call(number, args...)
-	a.Emit(0x85, 0xc0, 0x0f, 0x88, 0, 0, 0, 0) // test eax, eax; js end
-	a.fails = append(a.fails, a.Len())
+	a.fails = append(a.fails, a.jumpIfNegative())
 }
 
-// report writes eax to reportFD.
+// jumpIfNegative jumps if eax is negative, to a place that is still open: land
+// sets it. It returns the offset after the jump.
+func (a *assembler) jumpIfNegative() int {
+	a.Emit(0x85, 0xc0, 0x0f, 0x88, 0, 0, 0, 0) // test eax, eax; js
+	return a.Len()
+}
+
+// land makes the current offset the target of jumps.
+func (a *assembler) land(jumps []int) {
+	for _, after := range jumps {
+		a.PutOffset(after, a.Len())
+	}
+}
+
+// report writes eax to reportFD, and ends the program if that fails.
 func (a *assembler) report() {
 	a.Emit(0x50)             // push rax
 	a.Emit(0x48, 0x89, 0xe6) // mov rsi, rsp
@@ -89,12 +108,7 @@ func (a *assembler) report() {
 	a.Emit(tinyprogram.Words(4)...)
 	a.Emit(0xb8) // mov eax
 	a.Emit(tinyprogram.Words(unix.SYS_WRITE)...)
-	a.Emit(0x0f, 0x05, 0x58) // syscall; pop rax
-}
-
-// endFails makes the current offset the target of failures' jumps.
-func (a *assembler) endFails() {
-	for _, after := range a.fails {
-		a.PutOffset(after, a.Len())
-	}
+	a.Emit(0x0f, 0x05) // syscall
+	a.ends = append(a.ends, a.jumpIfNegative())
+	a.Emit(0x58) // pop rax
 }
