@@ -39,7 +39,9 @@ type Options struct {
 	// by one goroutine, with control characters replaced. It must not block.
 	StderrLine func(line string)
 	// Cloneflags are namespaces to make for the child
-	// (unix.CLONE_NEWNET, NEWIPC, NEWUTS, NEWPID).
+	// (unix.CLONE_NEWNET, NEWIPC, NEWUTS, NEWPID). With NEWPID and neither Room
+	// nor Jail, a child whose caller is killed within the fork, before prctl(2)
+	// has set PDEATHSIG, outlives it.
 	Cloneflags uintptr
 	// NetworkNamespace is the path of a network namespace for the child to
 	// run in; it must not come with CLONE_NEWNET. Empty is the caller's.

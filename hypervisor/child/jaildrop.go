@@ -1,10 +1,8 @@
 package child
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,55 +78,6 @@ func (j *Jail) become() error {
 		if _, _, errno := unix.RawSyscall(call.number, call.a, call.b, call.b); errno != 0 {
 			return fmt.Errorf("%s: %w", call.what, errno)
 		}
-	}
-	return nil
-}
-
-// parent reports whether the process that started this one is still its parent.
-type parent struct {
-	status *os.File
-	line   []byte // with the parent's pid
-}
-
-// watchParent uses /proc, which a jail lacks: getppid(2) does not show a parent
-// in another PID namespace.
-func watchParent() (*parent, error) {
-	status, err := os.Open("/proc/self/status")
-	if err != nil {
-		return nil, fmt.Errorf("find parent: %w", err)
-	}
-	p := &parent{status: status}
-	p.line, err = p.read()
-	return p, err
-}
-
-func (p *parent) read() ([]byte, error) {
-	text := make([]byte, os.Getpagesize())
-	n, err := p.status.ReadAt(text, 0)
-	if n == 0 {
-		return nil, fmt.Errorf("find parent: %w", err)
-	}
-	for line := range bytes.Lines(text[:n]) {
-		if bytes.HasPrefix(line, []byte("PPid:")) {
-			return line, nil
-		}
-	}
-	return nil, errors.New("find parent: /proc names none")
-}
-
-// dieWith sets PDEATHSIG again, because changing the user has cleared it
-// (prctl(2), PR_SET_PDEATHSIG). It fails if the parent has ended in between:
-// the process then has another parent.
-func (p *parent) dieWith() error {
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return fmt.Errorf("set the parent-death signal: %w", err)
-	}
-	now, err := p.read()
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(now, p.line) {
-		return errors.New("the parent has ended")
 	}
 	return nil
 }

@@ -22,17 +22,13 @@ func jailStage(text string) error {
 		return fmt.Errorf("read jail: %w", err)
 	}
 	env := withoutStage(os.Environ())
-	parent, err := watchParent()
-	if err != nil {
-		return err
-	}
 	if err := j.enter(); err != nil {
 		return fmt.Errorf("make root directory: %w", err)
 	}
 	if err := j.drop(); err != nil {
 		return fmt.Errorf("drop root's privileges: %w", err)
 	}
-	if err := parent.dieWith(); err != nil {
+	if err := dieWithParent(); err != nil {
 		return err
 	}
 	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, env))

@@ -77,6 +77,9 @@ func stage() error {
 	if err := makeProc(); err != nil {
 		return fmt.Errorf("make %s: %w", Proc, err)
 	}
+	if err := checkParent(); err != nil {
+		return err
+	}
 	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, withoutStage(os.Environ())))
 }
 
