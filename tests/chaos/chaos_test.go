@@ -13,6 +13,7 @@ import (
 // short is the selection of -short: each moment once, each victim of SIGKILL
 // twice.
 var short = map[string]string{
+	"starting":         shim.name,
 	"boot":             qemu.name,
 	"created":          virtiofsd.name,
 	"creating service": shim.name,

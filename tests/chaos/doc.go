@@ -1,4 +1,4 @@
-// Package chaos is the suite that kills. At each of sixteen moments of a pod's
+// Package chaos is the suite that kills. At each of seventeen moments of a pod's
 // life it kills, by SIGKILL or worse, each of the processes that serve the pod:
 // QEMU, virtiofsd, the agent in the guest, the shim, containerd. At each moment
 // it also stops one of them, by SIGSTOP. Then it checks what matters to a user:

@@ -29,6 +29,7 @@ type moment struct {
 
 // moments are the rows of the table.
 var moments = []moment{
+	{name: "starting", play: playStarting, empty: true},
 	{name: "boot", play: playBoot, empty: true},
 	{name: "created", play: playCreated, empty: true},
 	{name: "creating service", play: playCreatingService},
@@ -50,20 +51,36 @@ var moments = []moment{
 // restoring is an additional moment, if pods start from templates.
 var restoring = moment{name: "restoring", play: playRestoring, empty: true}
 
-// bootSpan is how long after its VM's process a pod may be struck while it boots, and
-// restoreSpan while a template is being loaded.
-const bootSpan, restoreSpan = time.Second, 200 * time.Millisecond
+const (
+	// bootSpan is how long after its VM's process a pod may be struck while it boots,
+	// and restoreSpan while a template is being loaded.
+	bootSpan, restoreSpan = time.Second, 200 * time.Millisecond
+	// startSpan is how long after its shim a pod may be struck: before its VM has a
+	// process, or just then.
+	startSpan = 300 * time.Millisecond
+)
 
 // idle is a service that does nothing.
 var idle = harness.ContainerConfig{Name: "idle", Args: []string{"sleep", "100000"}}
 
+// playStarting strikes while the pod's shim makes what it needs on the host.
+func playStarting(ctx context.Context, s *scene) error {
+	return playNewPod(ctx, s, harness.KindShim, startSpan)
+}
+
 // playBoot strikes while the pod's VM boots.
-func playBoot(ctx context.Context, s *scene) error { return playBootWithin(ctx, s, bootSpan) }
+func playBoot(ctx context.Context, s *scene) error {
+	return playNewPod(ctx, s, harness.KindVMM, bootSpan)
+}
 
 // playRestoring strikes while the pod's VM loads its template.
-func playRestoring(ctx context.Context, s *scene) error { return playBootWithin(ctx, s, restoreSpan) }
+func playRestoring(ctx context.Context, s *scene) error {
+	return playNewPod(ctx, s, harness.KindVMM, restoreSpan)
+}
 
-func playBootWithin(ctx context.Context, s *scene, span time.Duration) error {
+// playNewPod strikes while a pod is made, within span of the first process of a
+// kind.
+func playNewPod(ctx context.Context, s *scene, kind string, span time.Duration) error {
 	type made struct {
 		pod *harness.Pod
 		err error
@@ -75,7 +92,7 @@ func playBootWithin(ctx context.Context, s *scene, span time.Duration) error {
 		pod, err := s.d.NewPod(ctx, "pod")
 		answered <- made{pod, err}
 	}()
-	if err := awaitKind(ctx, s.d, harness.KindVMM); err != nil {
+	if err := awaitKind(ctx, s.d, kind); err != nil {
 		return err
 	}
 	time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // at a random point in it

@@ -82,7 +82,7 @@ func signalAll(procs []harness.Proc, signal syscall.Signal) error {
 }
 
 // find returns the pods' processes of a kind; of the shims only the daemons,
-// not the short calls of start and delete.
+// not the short calls (start, delete, -info).
 func find(d *harness.Daemon, kind string) ([]harness.Proc, error) {
 	procs, err := d.Processes()
 	if err != nil {
@@ -90,7 +90,7 @@ func find(d *harness.Daemon, kind string) ([]harness.Proc, error) {
 	}
 	var found []harness.Proc
 	for _, p := range procs {
-		short := strings.HasSuffix(p.Args, " start") || strings.HasSuffix(p.Args, " delete")
+		short := strings.HasSuffix(p.Args, " start") || strings.HasSuffix(p.Args, " delete") || strings.HasSuffix(p.Args, " -info")
 		if p.Kind() == kind && !short && p.State != 'Z' {
 			found = append(found, p)
 		}
