@@ -174,7 +174,7 @@ func allMachines(containerd []testFunc) []suite {
 func warm(rows []suite) {
 	var ordinary []int
 	for i, s := range rows {
-		if s.name == "cri" || strings.HasPrefix(s.name, "containerd-2.4/") {
+		if s.name == "cri" || s.name == "network" || strings.HasPrefix(s.name, "containerd-2.4/") {
 			ordinary = append(ordinary, i)
 		}
 	}
