@@ -41,6 +41,11 @@ func (r *runner) secondTry(ctx context.Context, f *fault, name string, reports [
 	r.screen.say("second try: %s", f.name())
 	r.keep(name+"-first-output.txt", f.output)
 	o := r.run(ctx, f.suite, f.again(), name)
+	if f.lacksOthers(o) {
+		top, _, _ := strings.Cut(f.test, "/")
+		r.screen.say("second try: %s fails without its other cases: all of them", top)
+		o = r.run(ctx, f.suite, f.suite.goTest(f.pkg, runPattern(top)), name+"-whole")
+	}
 	again := faults(f.suite.only(f), o)
 	f.second = pass
 	if len(again) > 0 || !f.ran(o) {
@@ -106,6 +111,17 @@ func (f *fault) ran(o outcome) bool {
 	}
 	if f.test == "" {
 		return true
+	}
+	t := p.byName[f.test]
+	return t != nil && t.outcome == pass
+}
+
+// lacksOthers reports whether the case that was run again passed, and the test that it
+// belongs to did not: it may judge all its cases together.
+func (f *fault) lacksOthers(o outcome) bool {
+	p := o.tally.byName[f.pkg]
+	if p == nil || p.outcome != fail || !strings.Contains(f.test, "/") {
+		return false
 	}
 	t := p.byName[f.test]
 	return t != nil && t.outcome == pass
