@@ -185,9 +185,9 @@ func TestHookThatHangs(t *testing.T) {
 		"prestart/slow": "echo waiting >&2; sleep 1000 & sleep 1000", "prestart/daemon": "sleep 1000 & echo $! > " + left,
 	})
 	h, _ := newRun(t, dir)
-	h.timeout = 200 * time.Millisecond
+	h.timeout = 3 * time.Second // on a busy machine the shell needs a part of it to start
 	err := h.run(dir+"/prestart/slow", prestart, specs.StateCreating, 1)
-	if err == nil || !strings.Contains(err.Error(), "it did not end within 200ms: waiting") {
+	if err == nil || !strings.Contains(err.Error(), "it did not end within 3s: waiting") {
 		t.Errorf("%v", err)
 	}
 	h.timeout = hookTimeout
