@@ -66,6 +66,7 @@ func (fs *FS) Close() {
 	tb := &fs.nodes
 	tb.mu.Lock()
 	tb.lender.stop()
+	tb.sweeper.stop()
 	var fds []int
 	for i := range tb.slots.all {
 		if s := &tb.slots.all[i]; s.node != nil {

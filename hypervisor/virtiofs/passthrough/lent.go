@@ -45,6 +45,7 @@ func (t *tree) lends() bool { return t.id != shareTree }
 func (tb *table) rest(n *node) int {
 	fd := tb.slots.done(n)
 	tb.lend()
+	tb.idled()
 	return fd
 }
 

@@ -59,6 +59,7 @@ type table struct {
 	lastTree     uint32
 	uniqueMounts bool // the kernel never reuses a number
 	lender       lender
+	sweeper      sweeper
 }
 
 // get finds a node by the guest's number and holds it. It returns ESTALE if
