@@ -2,6 +2,7 @@ package container
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -132,9 +133,31 @@ func TestSysctlFile(t *testing.T) {
 		"net.ipv4/../../../etc.cron.d.evil": "",
 	}
 	for key, want := range tests {
-		got, err := sysctlFile(key)
+		got, err := sysctlFile(key, "net/")
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v, want %q", key, got, err, want)
+		}
+	}
+}
+
+// In a user namespace the settings of the pod's IPC namespace are the agent's to make.
+func TestTakeIPCSysctls(t *testing.T) {
+	ipc := map[string]string{"kernel.msgmax": "1", "kernel/shm_rmid_forced": "1", "fs.mqueue.msg_max": "9"}
+	for _, test := range []struct {
+		name      string
+		namespace specs.LinuxNamespaceType
+		path      string
+		taken     bool
+	}{
+		{"user namespace", specs.UserNamespace, "/ns/ipc", true},
+		{"no user namespace", specs.PIDNamespace, "/ns/ipc", false},
+		{"its own IPC namespace", specs.UserNamespace, "", false},
+	} {
+		l := &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: test.namespace}}, Sysctl: maps.Clone(ipc)}
+		l.Sysctl["kernel.domainname"] = "d"
+		taken := takeIPCSysctls(l, Placement{IPC: test.path})
+		if test.taken && (!maps.Equal(taken, ipc) || len(l.Sysctl) != 1) || !test.taken && (len(taken) != 0 || len(l.Sysctl) != 4) {
+			t.Errorf("%s: took %v, left %v", test.name, taken, l.Sysctl)
 		}
 	}
 }

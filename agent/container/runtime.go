@@ -142,6 +142,7 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 
 func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
 	netSysctls := Adjust(spec, at)
+	ipcSysctls := takeIPCSysctls(spec.Linux, at)
 	if dropped := dropBindData(spec.Mounts); len(dropped) > 0 {
 		log.L.WithField("container", at.ID).Infof("options that a bind mount cannot have were left out: %s", strings.Join(dropped, ", "))
 	}
@@ -160,7 +161,10 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 		return nil, fmt.Errorf("create container %s: %w: %w", at.ID, err, errdefs.ErrInvalidArgument)
 	}
 	weightless(config.Cgroups.Resources)
-	if err := setSysctls(netSysctls); err != nil {
+	if err := setSysctls(netSysctls, "net/"); err != nil {
+		return nil, err
+	}
+	if err := setIPCSysctls(at.IPC, ipcSysctls); err != nil {
 		return nil, err
 	}
 	return config, nil

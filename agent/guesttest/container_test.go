@@ -94,6 +94,18 @@ func TestGuestUserNamespace(t *testing.T) {
 	}
 }
 
+// The pod's IPC namespace is not that of a container's user namespace, so the agent
+// sets what the container could not.
+func TestGuestSysctlInAUserNamespace(t *testing.T) {
+	m := guestOnly(t)
+	spec := shell("cat /proc/sys/kernel/shm_rmid_forced /proc/sys/kernel/msgmax")
+	inUserNamespace(spec)
+	spec.Linux.Sysctl = map[string]string{"kernel.shm_rmid_forced": "1", "kernel.msgmax": "4321"}
+	if r := m.run(t, "sysctl", spec); r.out != "1\n4321\n" {
+		t.Errorf("got %q, %q", r.out, r.errs)
+	}
+}
+
 func TestGuestStorage(t *testing.T) {
 	guestOnly(t)
 	mounts := fileIn(t, "/proc/mounts")
