@@ -18,6 +18,9 @@ const (
 	// while it does not, up to sweepLate: an idle pod is not to wake the host often.
 	sweepSoon = 2 * time.Second
 	sweepLate = 30 * time.Second
+	// sweepEach is the least of that time for each descriptor that was left open: some
+	// fifty times what its inspection takes.
+	sweepEach = 100 * time.Microsecond
 	// sweepBatch is how many descriptors are inspected between two uses of table.mu.
 	sweepBatch = 256
 )
@@ -32,6 +35,12 @@ type sweeper struct {
 	// pause is the time until the next sweep, while armed.
 	pause time.Duration
 	used  bool // a descriptor has become idle since the last sweep began
+	left  int  // how many descriptors the last sweep left open
+}
+
+// soon returns the time between two sweeps while the guest uses files.
+func (s *sweeper) soon() time.Duration {
+	return min(max(sweepSoon, time.Duration(s.left)*sweepEach), sweepLate)
 }
 
 // stop ends it permanently. The caller holds mu.
@@ -46,8 +55,8 @@ func (s *sweeper) stop() {
 func (tb *table) idled() {
 	s := &tb.sweeper
 	s.used = true
-	if !s.running && (!s.armed || s.pause > sweepSoon) {
-		tb.sweepAfter(sweepSoon)
+	if soon := s.soon(); !s.running && (!s.armed || s.pause > soon) {
+		tb.sweepAfter(soon)
 	}
 }
 
@@ -82,12 +91,12 @@ func (tb *table) sweep() {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
 	s := &tb.sweeper
-	s.running = false
+	s.running, s.left = false, left
 	switch {
 	case s.used:
-		tb.sweepAfter(sweepSoon)
+		tb.sweepAfter(s.soon())
 	case left > 0:
-		tb.sweepAfter(min(2*s.pause, sweepLate))
+		tb.sweepAfter(min(max(2*s.pause, s.soon()), sweepLate))
 	default:
 		s.armed = false
 	}

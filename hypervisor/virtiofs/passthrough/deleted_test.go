@@ -142,3 +142,12 @@ func TestSweepsBecomeRare(t *testing.T) {
 		}
 	})
 }
+
+// However many descriptors there are, their inspection takes a small part of the time.
+func TestSweepsCostLittle(t *testing.T) {
+	for left, want := range map[int]time.Duration{0: sweepSoon, 20_000: sweepSoon, 100_000: 10 * time.Second, 1 << 20: sweepLate} {
+		if got := (&sweeper{left: left}).soon(); got != want {
+			t.Errorf("%d descriptors: %v, want %v", left, got, want)
+		}
+	}
+}
