@@ -17,6 +17,9 @@
 //
 //	shim's thread --fork--> /proc/self/exe: root directory, user --exec--> helper
 //
+// A parent that is killed before the child has set PDEATHSIG would leave it behind, so
+// both stages first check that the parent is still there (orphan.go).
+//
 // OnOwnThread and Thread are for code that changes per-thread state: namespaces,
 // root directory.
 //

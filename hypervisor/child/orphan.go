@@ -10,11 +10,10 @@ import (
 // errOrphaned is why a stage does not execute its program.
 var errOrphaned = errors.New("the parent has ended")
 
-// checkParent returns errOrphaned if the parent has ended. It is the only reader
-// of stderr, and a pipe without a reader shows POLLERR (poll(2)). A stage asks
-// after PDEATHSIG has been set: a parent that was killed before that left a child
-// which no later death ends. getppid(2) does not show a parent in another PID
-// namespace.
+// checkParent returns errOrphaned if the parent has ended. The parent is the only
+// reader of stderr, and a pipe without a reader shows POLLERR (poll(2)). A stage calls
+// it once PDEATHSIG is set: if the parent was killed before that, no signal will come.
+// getppid(2) does not show a parent in another PID namespace.
 func checkParent() error {
 	fds := []unix.PollFd{{Fd: int32(unix.Stderr)}}
 	for {

@@ -9,9 +9,9 @@ import (
 // A file that the host deletes keeps its blocks while a descriptor of it is open,
 // and a guest remembers the files that it has had open as long as it has memory. So
 // the idle descriptors are inspected from time to time, and those of deleted files
-// are closed. What the guest still has open, it has by a handle. Those of other
-// files stay open: they keep the host's file system from giving the inode's number
-// to another file.
+// are closed: what the guest still has open, it has by a handle. The descriptors of
+// files that have a name stay open. They keep the host's file system from giving the
+// inode's number to another file.
 
 const (
 	// sweepSoon is the time between two sweeps while the guest uses files. It doubles
@@ -109,8 +109,8 @@ type idleFile struct {
 	fd   int
 }
 
-// idleFiles appends a batch of the idle files in the slots after from, and returns
-// where to go on, or -1.
+// idleFiles appends a batch of the idle files in the slots from "from" on, and returns
+// the slot to continue with, or -1.
 func (tb *table) idleFiles(batch []idleFile, from int) ([]idleFile, int) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()

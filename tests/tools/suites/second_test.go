@@ -103,7 +103,7 @@ func TestNow(t *testing.T) {
 // A test that judges its cases together fails if only one of them is run: the second
 // try then runs them all, and it must pass.
 func TestCasesAreRunTogether(t *testing.T) {
-	for _, lasts := range []bool{false, true} {
+	for _, keeps := range []bool{false, true} {
 		r := module(t, map[string]string{"a/a_test.go": once("a", fmt.Sprintf(`
 func TestSum(t *testing.T) {
 	sum := 0
@@ -116,14 +116,14 @@ func TestSum(t *testing.T) {
 	if sum != 3 || %t {
 		t.Error("the sum is", sum)
 	}
-}`, lasts))})
+}`, keeps))})
 		ok, summary, _ := play(t, r, suite{name: "s", packages: []string{"./a"}})
 		want := "PASSED ON THE SECOND TRY: s tiny/a TestSum/two"
-		if lasts {
+		if keeps {
 			want = "FAIL s tiny/a TestSum/two: failed, twice"
 		}
-		if ok == lasts || !strings.Contains(summary, want) {
-			t.Errorf("the test lasts to fail: %t, and the run passed: %t:\n%s", lasts, ok, summary)
+		if ok == keeps || !strings.Contains(summary, want) {
+			t.Errorf("the test keeps failing: %t, and the run passed: %t:\n%s", keeps, ok, summary)
 		}
 	}
 }

@@ -171,19 +171,19 @@ func allMachines(containerd []testFunc) []suite {
 
 // warm has all suites of ordinary pods but one, drawn anew in each run, start their
 // pods from templates: the tests hold for both ways to start, and a boot takes longer.
-// A template is one more thing that can be struck, so chaos has one in every second run.
+// chaos tests both: a draw decides how its pods start.
 func warm(rows []suite) {
-	var ordinary, warm []int
+	var ordinary, chosen []int
 	for i, s := range rows {
 		switch {
 		case s.name == "cri", s.name == "network", strings.HasPrefix(s.name, "containerd-2.4/"):
 			ordinary = append(ordinary, i)
 		case s.name == "chaos" && rand.IntN(2) == 0:
-			warm = append(warm, i)
+			chosen = append(chosen, i)
 		}
 	}
 	cold := rand.IntN(len(ordinary))
-	for _, i := range append(warm, slices.Delete(ordinary, cold, cold+1)...) {
+	for _, i := range append(chosen, slices.Delete(ordinary, cold, cold+1)...) {
 		rows[i].env = append(slices.Clone(rows[i].env), "KATABOX_TEST_TEMPLATE=1")
 	}
 }
