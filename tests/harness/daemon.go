@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +65,8 @@ type Daemon struct {
 	nextID  atomic.Int64
 	// reported holds the leaks that Settled has already reported.
 	reported HostState
+	// sharesTemplates is set while the daemon is a user of made.
+	sharesTemplates bool
 	// accelChecked is how much of the log checkAccel has read, in bytes.
 	accelChecked int64
 }
@@ -117,7 +118,7 @@ func (d *Daemon) boot(ctx context.Context) error {
 		}
 	}
 	d.Snapshotter = chooseSnapshotter(d.Dir)
-	if err := d.writeConfigs(); err != nil {
+	if err := errors.Join(d.writeConfigs(), d.shareTemplates()); err != nil {
 		return err
 	}
 	if err := d.launch(); err != nil {
@@ -130,36 +131,6 @@ func (d *Daemon) boot(ctx context.Context) error {
 		return err
 	}
 	return d.makeTemplate(ctx)
-}
-
-// usesTemplates reports whether the daemon's pods are to use templates because of
-// the environment.
-func (d *Daemon) usesTemplates() bool {
-	_, use := d.options.Kata.templates(d.KataConfigPath())
-	return use && d.options.Runtime.VM
-}
-
-// makeTemplate makes the template of the daemon's pods, if they are to use one.
-// For some configurations there can be none.
-func (d *Daemon) makeTemplate(ctx context.Context) error {
-	if !d.usesTemplates() {
-		return nil
-	}
-	if out, err := d.Factory(ctx, "init"); err != nil && !strings.Contains(out, "have no templates") {
-		return fmt.Errorf("make the template of %s: %w: %s", EnvTemplate, err, out)
-	}
-	return nil
-}
-
-// destroyTemplates removes the template, and the spares.
-func (d *Daemon) destroyTemplates(ctx context.Context) error {
-	if !d.usesTemplates() {
-		return nil
-	}
-	if out, err := d.Factory(ctx, "destroy"); err != nil {
-		return fmt.Errorf("remove the template of %s: %w: %s", EnvTemplate, err, out)
-	}
-	return nil
 }
 
 // Factory runs kata-runtime factory with the daemon's configuration, and returns

@@ -42,6 +42,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	if err := os.RemoveAll(d.Dir); err != nil {
 		errs = append(errs, fmt.Errorf("remove daemon directory: %w", err))
 	}
+	errs = append(errs, d.unshareTemplates())
 	return errors.Join(errs...)
 }
 

@@ -145,7 +145,7 @@ func TestGood(t *testing.T) {}`)})
 func TestShellLine(t *testing.T) {
 	s := suite{name: "s", packages: []string{"./a", "./b"}, env: []string{"HOW=warm"}, flags: []string{"-short"}, timeout: time.Minute}
 	f := fault{suite: s, pkg: "tiny/a", test: "TestBad/what's_wrong"}
-	if got, want := f.shellLine(), `HOW=warm go test -count=1 -timeout 1m0s -short -run '^TestBad$/^what'\''s_wrong$' tiny/a`; got != want {
+	if got, want := f.shellLine(), `HOW=warm go test -count=1 -vet=off -timeout 1m0s -short -run '^TestBad$/^what'\''s_wrong$' tiny/a`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	f = fault{suite: suite{name: "c", command: []string{"make", "critools"}}}

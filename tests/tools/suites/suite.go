@@ -51,7 +51,7 @@ func (s suite) goTest(pkg, pattern string) []string {
 	if pattern == "" && len(s.tests) > 0 {
 		pattern = "^(" + strings.Join(s.tests, "|") + ")$"
 	}
-	args := []string{"go", "test", "-json", "-count=1", "-timeout", s.timeout.String()}
+	args := []string{"go", "test", "-json", "-count=1", "-vet=off", "-timeout", s.timeout.String()} // the suite vet has all of it
 	args = append(args, s.flags...)
 	if pattern != "" {
 		args = append(args, "-run", pattern)
