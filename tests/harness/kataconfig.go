@@ -23,7 +23,7 @@ const EnvVirtiofsd = "KATABOX_TEST_VIRTIOFSD"
 const OwnVirtiofs = "own"
 
 // EnvTemplate names the variable that, if not empty, has pods start from templates unless a test says
-// otherwise. Each daemon makes its template when it starts.
+// otherwise. A daemon makes its template when it starts, unless another one of the process has made it.
 const EnvTemplate = "KATABOX_TEST_TEMPLATE"
 
 // EnvPool names the variable that has each daemon keep that many spare machines
