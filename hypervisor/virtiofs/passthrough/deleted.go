@@ -127,10 +127,11 @@ func (tb *table) idleFiles(batch []idleFile, from int) ([]idleFile, int) {
 }
 
 // sweepable reports whether the host may have deleted the slot's file without the
-// guest's knowledge. The caller holds table.mu.
+// guest's knowledge. The guest may have removed the name that is known: the file had
+// another one then, or its descriptor would be pinned. The caller holds table.mu.
 func (sl *slot) sweepable() bool {
 	n := sl.node
-	return n != nil && sl.uses == 0 && !sl.pinned && n.kind == unix.S_IFREG && n.name != ""
+	return n != nil && sl.uses == 0 && !sl.pinned && n.kind == unix.S_IFREG
 }
 
 // deletedOf returns those that no longer have a name on the host. Another thread may

@@ -102,6 +102,33 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// A file of two names is freed when the guest has removed one of them and the host the
+// other, unless the guest has it open.
+func TestSweepOfRemovedLink(t *testing.T) {
+	newLinked(t, 2, func(l linked) {
+		l.fs.nodes.sweeper.closed = true // no timer
+		a, b := l.look(rootID, "a").id, l.look(rootID, "b").id
+		gone, used := l.look(a, "0"), l.look(a, "1")
+		l.usable(gone, "a file that is there")
+		if _, errno := l.fs.fd(l.th, used); errno != 0 {
+			t.Errorf("a file that is there: %v", errno)
+		}
+		for _, name := range []string{"0", "1"} {
+			l.unlink(a, name, nil)
+			l.removeOnHost(b, name)
+		}
+		l.fs.nodes.sweep()
+		if gone.slot >= 0 || used.slot < 0 {
+			t.Errorf("slots of a deleted file %d, of one in use %d", gone.slot, used.slot)
+		}
+		l.fs.done(used)
+		l.fs.nodes.sweep()
+		if used.slot >= 0 {
+			t.Error("a deleted file that is no longer in use stays open")
+		}
+	})
+}
+
 // Sweeps become rare while the guest uses no files, and end when there is nothing to
 // inspect.
 func TestSweepsBecomeRare(t *testing.T) {

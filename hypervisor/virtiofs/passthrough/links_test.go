@@ -54,6 +54,18 @@ func (l linked) unlink(dir uint64, name string, between func(dfd int) error) {
 	l.fs.unname(b, d, name, true)
 }
 
+// removeOnHost removes a name without the guest's knowledge.
+func (l linked) removeOnHost(dir uint64, name string) {
+	d, dfd, errno := l.fs.dir(l.th, dir)
+	if errno != 0 {
+		panic(errno)
+	}
+	defer l.fs.leave(d)
+	if err := unix.Unlinkat(dfd, name, 0); err != nil {
+		panic(err)
+	}
+}
+
 func (l linked) usable(n *node, what string) {
 	l.t.Helper()
 	if _, errno := l.fs.fd(l.th, n); errno != 0 {
