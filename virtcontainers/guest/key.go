@@ -17,21 +17,25 @@ import (
 const keyTimeout = time.Minute
 
 // probeEvery is how many refusals of a key there are for each attempt to find out
-// whether the agent serves calls without one. If it does so for keylessTime, it will
-// never take a key: an agent opens its ports within a moment.
+// whether the agent answers calls without one. It may need probeTimeout for that.
 const (
-	probeEvery  = 20
-	keylessTime = 3 * time.Second
+	probeEvery   = 20
+	probeTimeout = time.Second
 )
+
+// strayCall is a message of ttrpc, longer than a key: its header (length, stream,
+// type, flags; ttrpc's channel.go) and zeros. An agent that takes no keys answers
+// that a call cannot have an even stream, and one that does closes the connection.
+var strayCall = append([]byte{0, 0, 0, api.KeyBytes, 0, 0, 0, 2, 1, 0}, make([]byte, api.KeyBytes)...)
 
 // keyed dials one machine.
 type keyed struct {
 	dial, dialReserved DialFunc
 	key                api.Key
 
-	// Used by the one goroutine that offers the key.
-	refusals int       // of the port that takes it
-	keyless  time.Time // since when the agent has served calls all the same
+	// refusals counts those of the port that takes the key. It is used by the one
+	// goroutine that offers it.
+	refusals int
 }
 
 // WithKey returns a DialFunc for one machine whose connections are known to the
@@ -98,23 +102,31 @@ func (k *keyed) offer(ctx context.Context) error {
 }
 
 // refused returns the error of an offer that was refused: the agent does not listen
-// yet, or it is one that has no port for keys.
+// yet, more connections wait than its port takes, or it has no port for keys.
 func (k *keyed) refused(ctx context.Context, refusal error) error {
-	if k.refusals++; k.refusals%probeEvery != 0 {
-		return refusal
-	}
-	conn, err := k.dial(ctx, api.PortRPC)
-	if err != nil {
-		return refusal
-	}
-	_ = conn.Close()
-	if k.keyless.IsZero() {
-		k.keyless = time.Now()
-	}
-	if time.Since(k.keyless) < keylessTime {
+	if k.refusals++; k.refusals%probeEvery != 0 || !k.answersKeyless(ctx) {
 		return refusal
 	}
 	return errors.New("the guest's agent takes no key: the guest image is of an older release than the shim")
+}
+
+// answersKeyless reports whether the agent answers a call that no key precedes. That
+// its port is open says nothing: an agent that has keys accepts all connections.
+func (k *keyed) answersKeyless(ctx context.Context) bool {
+	conn, err := k.dial(ctx, api.PortRPC)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return inTime(ctx, conn, func() error {
+		if _, err := conn.Write(strayCall); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(conn, make([]byte, 1))
+		return err
+	}) == nil
 }
 
 // inTime has do use a connection until ctx or keyTimeout ends. After an error the
