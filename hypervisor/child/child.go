@@ -39,17 +39,14 @@ type Options struct {
 	// by one goroutine, with control characters replaced. It must not block.
 	StderrLine func(line string)
 	// Cloneflags are namespaces to make for the child
-	// (unix.CLONE_NEWNET, NEWIPC, NEWUTS, NEWPID). With NEWPID and neither Room
-	// nor Jail, a child whose caller is killed within the fork, before prctl(2)
-	// has set PDEATHSIG, outlives it.
+	// (unix.CLONE_NEWNET, NEWIPC, NEWUTS, NEWPID). With NEWPID Start returns before
+	// Path is executed; if it cannot be, the child says why on stderr and ends.
 	Cloneflags uintptr
 	// NetworkNamespace is the path of a network namespace for the child to
 	// run in; it must not come with CLONE_NEWNET. Empty is the caller's.
 	NetworkNamespace string
 	// Room, when not nil, is the mount namespace in which Path is started, as
-	// process 1 of a PID namespace: CLONE_NEWPID must be in Cloneflags. Start
-	// then returns before Path is executed; if it cannot be, the child says
-	// why on stderr and ends.
+	// process 1 of a PID namespace: CLONE_NEWPID must be in Cloneflags.
 	Room *Room
 	// Jail, when not nil, confines Path: it sets what of the host Path can see
 	// and as which user it runs; not with Room. Path must have no symbolic
@@ -108,7 +105,7 @@ func command(opts Options) (*exec.Cmd, error) {
 	switch {
 	case opts.Room != nil:
 		path = exeName
-		env = append(slices.Clip(env), stageEnv+"=1")
+		env = append(slices.Clip(env), stageEnv+"="+roomStage)
 	case opts.Jail != nil:
 		err := opts.Jail.check()
 		if err == nil {
@@ -117,6 +114,11 @@ func command(opts Options) (*exec.Cmd, error) {
 		if err != nil {
 			return nil, err
 		}
+		path = "/proc/self/exe"
+	case opts.Cloneflags&unix.CLONE_NEWPID != 0:
+		// Without PDEATHSIG, which the fork sets last, process 1 would outlive a
+		// caller that was killed meanwhile: for it getppid(2) is always 0.
+		env = append(slices.Clip(env), stageEnv+"="+plainStage)
 		path = "/proc/self/exe"
 	}
 	return &exec.Cmd{

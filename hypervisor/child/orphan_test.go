@@ -47,3 +47,35 @@ func TestOrphanedStage(t *testing.T) {
 		})
 	}
 }
+
+// So does a child with neither a jail nor a room.
+func TestOrphanedPlainStage(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("making namespaces needs root")
+	}
+	for name, orphaned := range map[string]bool{"with a parent": false, "without": true} {
+		t.Run(name, func(t *testing.T) {
+			ran := filepath.Join(t.TempDir(), "ran")
+			cmd, err := command(Options{Path: "/usr/bin/mkdir", Args: []string{ran}, Cloneflags: unix.CLONE_NEWPID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reader, stderr, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stderr.Close()
+			defer reader.Close()
+			if orphaned {
+				reader.Close()
+			}
+			cmd.Stderr = stderr
+			if err := cmd.Run(); (err != nil) != orphaned {
+				t.Errorf("the child ended with %v", err)
+			}
+			if _, err := os.Stat(ran); (err != nil) != orphaned {
+				t.Errorf("after the child: %v", err)
+			}
+		})
+	}
+}

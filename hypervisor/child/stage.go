@@ -9,8 +9,13 @@ import (
 )
 
 // stageEnv makes this program, run as process 1 of a PID namespace, the stage
-// that then executes another program.
+// that then executes another program. Its value is a kind of stage.
 const stageEnv = "KATABOX_STAGE"
+
+const (
+	roomStage  = "room"  // makes a Room's /proc
+	plainStage = "plain" // only checks that its parent is there
+)
 
 // exeName is this program's name in a Room.
 const exeName = "/stage"
@@ -64,18 +69,20 @@ func (r *Room) enter() error {
 // a process in the new namespace must do that. The stage runs before any other
 // code of the program, on the main thread, for which PDEATHSIG is set.
 func init() {
-	if _, ok := os.LookupEnv(stageEnv); !ok || os.Getpid() != 1 {
+	kind, ok := os.LookupEnv(stageEnv)
+	if !ok || os.Getpid() != 1 {
 		return
 	}
-	fmt.Fprintln(os.Stderr, stage())
+	fmt.Fprintln(os.Stderr, stage(kind))
 	os.Exit(1)
 }
 
-// stage makes /proc and executes the program that the arguments name. It
-// returns only on failure.
-func stage() error {
-	if err := makeProc(); err != nil {
-		return fmt.Errorf("make %s: %w", Proc, err)
+// stage executes the program that the arguments name. It returns only on failure.
+func stage(kind string) error {
+	if kind == roomStage {
+		if err := makeProc(); err != nil {
+			return fmt.Errorf("make %s: %w", Proc, err)
+		}
 	}
 	if err := checkParent(); err != nil {
 		return err
