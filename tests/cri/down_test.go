@@ -38,6 +38,7 @@ func TestContainerEndsWithoutContainerd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		awaitEngine(ctx, t, e)
 		if code := p.awaitState(ctx, t, id, "CONTAINER_EXITED"); code != 7 {
 			t.Errorf("exit code %d, want 7", code)
 		}
@@ -74,6 +75,22 @@ func awaitFile(ctx context.Context, t *testing.T, path string) {
 		case <-ctx.Done():
 			t.Fatalf("wait for %s: %v", path, ctx.Err())
 		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// awaitEngine waits until CRI answers: containerd does before.
+func awaitEngine(ctx context.Context, t *testing.T, e *env.Env) {
+	t.Helper()
+	for {
+		_, err := e.Crictl(ctx, "info")
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("wait for CRI: %v", err)
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
