@@ -20,7 +20,7 @@ var lastWords = []string{"sh", "-c", "echo begins; until [ -e /v/end ]; do sleep
 // it printed last is lost.)
 func TestContainerEndsWithoutContainerd(t *testing.T) {
 	if !bed.runtime.VM {
-		t.Skip("runc's shim closes the FIFOs with what nobody has read, and containerd asks for the exit too late")
+		t.Skip("runc's shim closes the FIFOs with what is unread, and containerd asks for the exit too late")
 	}
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		dir := t.TempDir()
