@@ -28,7 +28,7 @@ func TestLastOutputWaitsForAReader(t *testing.T) {
 	}
 }
 
-// Nobody comes back: Close, which is the process's deletion, releases the output.
+// No reader comes back: Close, which is the process's deletion, releases the output.
 func TestUnreadOutputEndsWithClose(t *testing.T) {
 	e := newEngine(t)
 	i := newIO(t, e.paths)
