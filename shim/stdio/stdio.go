@@ -178,11 +178,13 @@ func (i *IO) startOutput(o *output, conn guestStream, fifo *os.File, sent uint64
 }
 
 // closeAfterOutput closes the engine's output ends, together, once nothing can be
-// written to them any more. Input continues.
+// written to them any more and what was written has a reader. Input continues.
 func (i *IO) closeAfterOutput() {
 	i.copying.Wait()
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.releaseReads()
+	i.awaitReader()
 	i.closeOutputs()
 }
 

@@ -32,9 +32,13 @@ func (d *Daemon) launch() error {
 // Restart kills containerd, as a crash would, starts it again with the same
 // state and waits until it answers. Client and what was made with it stay
 // valid; a pending Wait ends with an error.
-func (d *Daemon) Restart(ctx context.Context) error {
+func (d *Daemon) Restart(ctx context.Context) error { return d.RestartAfter(ctx, func() {}) }
+
+// RestartAfter is Restart with a call of do while no containerd runs.
+func (d *Daemon) RestartAfter(ctx context.Context, do func()) error {
 	d.crashed = true
 	d.child.Kill()
+	do()
 	if err := d.launch(); err != nil {
 		return err
 	}
