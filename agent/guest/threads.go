@@ -15,14 +15,16 @@ import (
 const threadsPerMiB = 8
 
 // removeLimits removes the limits on a user's processes and on the signals that wait
-// for them, of which each POSIX timer has one, and on cores. Containers whose specs set
+// for them, of which each POSIX timer has one, on cores and on locked memory. Containers whose specs set
 // none inherit them, as they do with runc from an engine. Linux's own for the first two
 // are half of the threads that it allows at its start, when the machine may be small;
 // what bounds a container is its pids.max, its memory, and the guest's threads-max. For
-// cores it has 0, and a program that crashes would leave none.
+// cores it has 0, and a program that crashes would leave none. The limit on locked
+// memory would be Linux's 8 MiB only until the first container: libcontainer removes
+// this process's to load the container's device filter (cgroups, devices/ebpf_linux.go).
 func removeLimits() error {
 	limits := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	for _, limit := range []int{unix.RLIMIT_NPROC, unix.RLIMIT_SIGPENDING, unix.RLIMIT_CORE} {
+	for _, limit := range []int{unix.RLIMIT_NPROC, unix.RLIMIT_SIGPENDING, unix.RLIMIT_CORE, unix.RLIMIT_MEMLOCK} {
 		if err := unix.Setrlimit(limit, &limits); err != nil {
 			return fmt.Errorf("remove limit %d of processes: %w", limit, err)
 		}

@@ -94,6 +94,22 @@ func TestGuestCores(t *testing.T) {
 	}
 }
 
+// A process may lock as much memory as it may have, in the first container and in later
+// ones.
+func TestGuestLockedMemory(t *testing.T) {
+	m := guestOnly(t)
+	const limit, want = "ulimit -l; ulimit -Hl", "unlimited\nunlimited\n"
+	for _, id := range []string{"locked", "locked-again"} {
+		if r := m.run(t, id, shell(limit)); r.out != want {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+	m.pause(t, "locked-exec")
+	if r := m.exec(t, "locked-exec", "limit", process(limit)); r.out != want {
+		t.Errorf("an exec: %+v", r)
+	}
+}
+
 // gaveBack waits until no more than mib of memory is in use.
 func (m *machine) gaveBack(t *testing.T, mib uint64) {
 	t.Helper()
