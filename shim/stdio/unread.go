@@ -26,9 +26,9 @@ func (i *IO) releaseReads() {
 	}
 }
 
-// awaitReader waits as long as a FIFO has output and no reader: the
-// engine is down, and opens the FIFO when it is back. Close ends the wait. It must
-// be called with mu held, after releaseReads.
+// awaitReader waits as long as a FIFO has output and no reader: the engine is down,
+// and opens the FIFO when it is back. Close ends the wait. It must be called with mu
+// held, after releaseReads.
 func (i *IO) awaitReader() {
 	for i.isUnread() {
 		i.mu.Unlock()
