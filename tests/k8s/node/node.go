@@ -140,6 +140,51 @@ func (n *Node) again(ctx context.Context, name string, signal unix.Signal) error
 	return s.Ready(ctx)
 }
 
+// Down kills services, in their order, which do not run again before Up.
+func (n *Node) Down(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if err := n.service(name).hold(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Up starts services that are down, in their order, and waits until each answers.
+func (n *Node) Up(ctx context.Context, names ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for _, name := range names {
+		s := n.service(name)
+		if err := s.release(); err != nil {
+			return err
+		}
+		if err := s.Ready(ctx); err != nil {
+			return fmt.Errorf("%w\n%s", err, s.logTail())
+		}
+	}
+	return nil
+}
+
+// Boot starts containerd and the kubelet on a host that has none of the pods'
+// cgroups, as a host that has just booted.
+func (n *Node) Boot(ctx context.Context) error {
+	if err := n.makeCgroups(); err != nil {
+		return err
+	}
+	return n.Up(ctx, Containerd, Kubelet)
+}
+
+// PIDs returns the process ids of the services that run.
+func (n *Node) PIDs() []int {
+	var pids []int
+	for _, s := range n.services {
+		child, _ := s.current()
+		pids = append(pids, child.PID())
+	}
+	return pids
+}
+
 // Starts returns how often a service has been started.
 func (n *Node) Starts(name string) int {
 	_, starts := n.service(name).current()

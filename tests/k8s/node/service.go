@@ -112,6 +112,31 @@ func (s *service) again(ctx context.Context, signal unix.Signal) error {
 	}
 }
 
+// hold kills the program, which is not started again before release.
+func (s *service) hold(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopping = true
+	child := s.child
+	s.mu.Unlock()
+	if err := unix.Kill(child.PID(), unix.SIGKILL); err != nil {
+		return fmt.Errorf("kill %s: %w", s.name, err)
+	}
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of %s: %w", s.name, ctx.Err())
+	}
+}
+
+// release starts the program that hold has killed.
+func (s *service) release() error {
+	s.mu.Lock()
+	s.stopping = false
+	s.mu.Unlock()
+	return s.start()
+}
+
 // stop ends the program for good.
 func (s *service) stop(ctx context.Context) error {
 	s.mu.Lock()
