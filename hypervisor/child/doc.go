@@ -18,7 +18,8 @@
 //	shim's thread --fork--> /proc/self/exe: root directory, user --exec--> helper
 //
 // A parent that is killed before the child has set PDEATHSIG would leave it behind, so
-// both stages first check that the parent is still there (orphan.go).
+// both stages check that the parent is still there (orphan.go). A helper that is process
+// 1 of a PID namespace, with neither a room nor a jail, has a stage for that alone.
 //
 // OnOwnThread and Thread are for code that changes per-thread state: namespaces,
 // root directory.

@@ -24,26 +24,11 @@ func TestOrphanedStage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reader, stderr, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer stderr.Close()
-			defer reader.Close()
-			if orphaned {
-				reader.Close()
-			}
 			cmd := exec.Command("/proc/self/exe")
 			cmd.Args = []string{"/usr/bin/env", "mkdir", "/out/ran"}
 			cmd.Env = []string{"PATH=/usr/bin:/bin", jailEnv + "=" + string(jail)}
-			cmd.Stderr = stderr
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
-			if err := cmd.Run(); (err != nil) != orphaned {
-				t.Errorf("the stage ended with %v", err)
-			}
-			if _, err := os.Stat(filepath.Join(out, "ran")); (err != nil) != orphaned {
-				t.Errorf("after the stage: %v", err)
-			}
+			runStage(t, cmd, filepath.Join(out, "ran"), orphaned)
 		})
 	}
 }
@@ -60,22 +45,29 @@ func TestOrphanedPlainStage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reader, stderr, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer stderr.Close()
-			defer reader.Close()
-			if orphaned {
-				reader.Close()
-			}
-			cmd.Stderr = stderr
-			if err := cmd.Run(); (err != nil) != orphaned {
-				t.Errorf("the child ended with %v", err)
-			}
-			if _, err := os.Stat(ran); (err != nil) != orphaned {
-				t.Errorf("after the child: %v", err)
-			}
+			runStage(t, cmd, ran, orphaned)
 		})
+	}
+}
+
+// runStage runs a stage, whose stderr has no reader if its parent is to be gone, and
+// checks that its program, which makes the directory ran, runs unless it is.
+func runStage(t *testing.T, cmd *exec.Cmd, ran string, orphaned bool) {
+	t.Helper()
+	reader, stderr, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	defer reader.Close()
+	if orphaned {
+		reader.Close()
+	}
+	cmd.Stderr = stderr
+	if err := cmd.Run(); (err != nil) != orphaned {
+		t.Errorf("the stage ended with %v", err)
+	}
+	if _, err := os.Stat(ran); (err != nil) != orphaned {
+		t.Errorf("after the stage: %v", err)
 	}
 }

@@ -5,7 +5,8 @@
 // Each FIFO is opened once and kept until all output has ended: engines unlink
 // them after Start and treat the first end of file as the last (iSulad). Output
 // FIFOs are opened for reading, too, so that a reader may disconnect and
-// reconnect. stdout and stderr are closed together.
+// reconnect. stdout and stderr are closed together, when what is in them has a
+// reader or the process is deleted (unread.go).
 //
 // A guest's stream may continue on another connection, because connections end
 // when a machine is saved. Between Park and Rebind no byte is lost or passed

@@ -16,4 +16,6 @@
 // container id. So two harnesses on one machine do not report each other's
 // processes as leaks. The process that uses the harness becomes a subreaper: an
 // orphan of a killed shim stays its descendant and cannot hide.
+//
+// With EnvTemplate the daemons of a process share their templates (templates.go).
 package harness
