@@ -7,8 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unreadPause is the time between two looks for a reader.
-const unreadPause = 100 * time.Millisecond
+// The time between two looks for a reader: it doubles from the first to the last. An
+// engine may be away for hours.
+const (
+	unreadPause    = 100 * time.Millisecond
+	unreadPauseMax = time.Second
+)
 
 // releaseReads closes what the shim itself could read of the output FIFOs, and
 // keeps them open for writing. A FIFO keeps its content until all ends are closed
@@ -30,9 +34,9 @@ func (i *IO) releaseReads() {
 // and opens the FIFO when it is back. Close ends the wait. It must be called with mu
 // held, after releaseReads.
 func (i *IO) awaitReader() {
-	for i.isUnread() {
+	for pause := unreadPause; i.isUnread(); pause = min(2*pause, unreadPauseMax) {
 		i.mu.Unlock()
-		time.Sleep(unreadPause)
+		time.Sleep(pause)
 		i.mu.Lock()
 	}
 }
