@@ -44,6 +44,10 @@ const (
 
 var engines = []string{needBuild, needContainerd}
 
+// compiled is for suites that build the same programs. Beside the first build they
+// would compile everything again: Go's cache has only what is done.
+var compiled = []string{needBuild}
+
 // saving is what suites need that have checkpoints, or emulate a host.
 var saving = append([]string{needQEMU}, engines...)
 
@@ -74,7 +78,7 @@ func builds() []suite {
 		{name: needCRITools, command: []string{"make", "critools"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
 		{name: needQEMU, command: []string{"make", "qemu"}, uses: uses, atOnce: true, timeout: 10 * time.Minute},
 		{name: "fmt", command: []string{"make", "fmt"}, once: true, timeout: 5 * time.Minute},
-		{name: "vet", command: []string{"make", "vet"}, once: true, timeout: 15 * time.Minute},
+		{name: "vet", command: []string{"make", "vet"}, needs: compiled, once: true, timeout: 15 * time.Minute},
 	}
 }
 
@@ -220,7 +224,7 @@ func aspects() []suite {
 			name: "network", packages: []string{"./tests/network"}, needs: saving, vm: true, timeout: 20 * time.Minute,
 		},
 		{ // the README's first command, on a bare Debian 13
-			name: "distro", command: []string{"go", "run", "./tests/distro"}, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
+			name: "distro", command: []string{"go", "run", "./tests/distro"}, needs: compiled, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
 		},
 		{ // the package, installed there
 			name: "deb", command: []string{"go", "run", "./tests/distro", "--", "tests/tools/trydeb.sh"},
