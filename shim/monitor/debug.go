@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ func (p Pod) openDebug(ctx context.Context) (net.Conn, error) {
 	if err := p.ready(ctx); err != nil {
 		return nil, err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.Dir, management.SocketName))
+	conn, err := p.dial(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -209,6 +209,23 @@ func TestPodsWithoutTheirProcesses(t *testing.T) {
 	}
 }
 
+// A shim has no socket until its machine has started.
+func TestPodThatStarts(t *testing.T) {
+	root := newRoot(t)
+	record(t, root, "p1", self(t))
+	p, err := Find(root, "p1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, logErr := p.Log(t.Context(), 0, 0)
+	_, debugErr := p.OpenDebug(t.Context())
+	for what, err := range map[string]error{"log": logErr, "debug": debugErr} {
+		if !errors.Is(err, errdefs.ErrUnavailable) || !strings.Contains(err.Error(), "is starting the machine") || strings.Contains(err.Error(), "http:") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // A scrape has every pod that answers, distinguished by labels, whatever others
 // do: a shim without a socket, one that answers nonsense, one whose answer never
 // ends.

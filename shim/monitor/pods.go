@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -108,16 +109,30 @@ func (p Pod) Ask(ctx context.Context, path string) ([]byte, error) {
 	return body, nil
 }
 
+// dial connects to the shim. A shim makes its socket when its machine has started, and
+// removes it before it ends: outside of that time it fails with
+// errdefs.ErrUnavailable.
+func (p Pod) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.Dir, management.SocketName))
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil, fmt.Errorf("its shim (process %d) is starting the machine or is ending: the engine's log has its lines: %w", p.Shim, errdefs.ErrUnavailable)
+	}
+	return conn, err
+}
+
 // request sends one request with that body.
 func (p Pod) request(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.Dir, management.SocketName))
+		return p.dial(ctx)
 	}}}
 	req, err := http.NewRequestWithContext(ctx, method, "http://pod"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	resp, err := client.Do(req)
+	if urlErr := new(url.Error); errors.As(err, &urlErr) {
+		return nil, urlErr.Err // the URL names nothing that a reader knows
+	}
 	if err != nil {
 		return nil, err
 	}
