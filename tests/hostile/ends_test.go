@@ -23,6 +23,7 @@ func TestKillIsFinal(t *testing.T) {
 			p := newPod(ctx, t, g)
 			events := g.Record(ctx)
 			defer events.Close()
+			awaitHang(lie)
 			bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 			defer cancel()
 			exit, err := p.idle.Task.Wait(bounded)
@@ -44,6 +45,15 @@ func TestKillIsFinal(t *testing.T) {
 	}
 }
 
+// awaitHang waits until the lie "hang" has begun: it does so a second after the
+// container's start. A guest that hangs between an exit and the deletion takes a
+// minute longer: TestDeletionIsFinal.
+func awaitHang(lie string) {
+	if lie == "hang" {
+		time.Sleep(2 * time.Second)
+	}
+}
+
 // SIGKILL to the pause container is final too.
 func TestKillOfThePauseContainerIsFinal(t *testing.T) {
 	for _, lie := range []string{"ignore-kill", "hang"} {
@@ -53,9 +63,7 @@ func TestKillOfThePauseContainerIsFinal(t *testing.T) {
 			p := newPod(ctx, t, g)
 			events := g.Record(ctx)
 			defer events.Close()
-			if lie == "hang" {
-				time.Sleep(2 * time.Second) // it begins a second after the start
-			}
+			awaitHang(lie)
 			bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 			defer cancel()
 			_ = p.Sandbox.Task.Kill(bounded, syscall.SIGKILL) // the guest may make an error of it
