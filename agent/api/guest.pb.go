@@ -2655,6 +2655,87 @@ func (x *SetResourcesResponse) GetMemoryMib() uint64 {
 	return 0
 }
 
+type LimitContainersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Memory in bytes; 0 is no limit.
+	Memory        uint64 `protobuf:"varint,1,opt,name=memory,proto3" json:"memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitContainersRequest) Reset() {
+	*x = LimitContainersRequest{}
+	mi := &file_guest_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitContainersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitContainersRequest) ProtoMessage() {}
+
+func (x *LimitContainersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitContainersRequest.ProtoReflect.Descriptor instead.
+func (*LimitContainersRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *LimitContainersRequest) GetMemory() uint64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
+type LimitContainersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitContainersResponse) Reset() {
+	*x = LimitContainersResponse{}
+	mi := &file_guest_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitContainersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitContainersResponse) ProtoMessage() {}
+
+func (x *LimitContainersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitContainersResponse.ProtoReflect.Descriptor instead.
+func (*LimitContainersResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{42}
+}
+
 // Storage is one file system that the agent mounts in the guest.
 type Storage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2686,7 +2767,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +2779,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +2792,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{41}
+	return file_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Storage) GetDriver() string {
@@ -2778,7 +2859,7 @@ type FSGroup struct {
 
 func (x *FSGroup) Reset() {
 	*x = FSGroup{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2871,7 @@ func (x *FSGroup) String() string {
 func (*FSGroup) ProtoMessage() {}
 
 func (x *FSGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2884,7 @@ func (x *FSGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FSGroup.ProtoReflect.Descriptor instead.
 func (*FSGroup) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FSGroup) GetGid() uint32 {
@@ -2829,7 +2910,7 @@ type AddStoragesRequest struct {
 
 func (x *AddStoragesRequest) Reset() {
 	*x = AddStoragesRequest{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +2922,7 @@ func (x *AddStoragesRequest) String() string {
 func (*AddStoragesRequest) ProtoMessage() {}
 
 func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +2935,7 @@ func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesRequest.ProtoReflect.Descriptor instead.
 func (*AddStoragesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AddStoragesRequest) GetStorages() []*Storage {
@@ -2872,7 +2953,7 @@ type AddStoragesResponse struct {
 
 func (x *AddStoragesResponse) Reset() {
 	*x = AddStoragesResponse{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +2965,7 @@ func (x *AddStoragesResponse) String() string {
 func (*AddStoragesResponse) ProtoMessage() {}
 
 func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +2978,7 @@ func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesResponse.ProtoReflect.Descriptor instead.
 func (*AddStoragesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 // ChangeFilesRequest is at most MaxChangeFiles bytes (limits.go); longer files
@@ -2911,7 +2992,7 @@ type ChangeFilesRequest struct {
 
 func (x *ChangeFilesRequest) Reset() {
 	*x = ChangeFilesRequest{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3004,7 @@ func (x *ChangeFilesRequest) String() string {
 func (*ChangeFilesRequest) ProtoMessage() {}
 
 func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3017,7 @@ func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesRequest.ProtoReflect.Descriptor instead.
 func (*ChangeFilesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ChangeFilesRequest) GetChanges() []*FileChange {
@@ -2954,7 +3035,7 @@ type ChangeFilesResponse struct {
 
 func (x *ChangeFilesResponse) Reset() {
 	*x = ChangeFilesResponse{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2966,7 +3047,7 @@ func (x *ChangeFilesResponse) String() string {
 func (*ChangeFilesResponse) ProtoMessage() {}
 
 func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2979,7 +3060,7 @@ func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesResponse.ProtoReflect.Descriptor instead.
 func (*ChangeFilesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 // FileChange is one change of a file below GuestFilesDir (paths.go). No part
@@ -3006,7 +3087,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3099,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3112,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FileChange) GetPath() string {
@@ -3152,7 +3233,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3245,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3258,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -3203,7 +3284,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3296,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3309,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -3248,7 +3329,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3341,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3354,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{50}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Directory) GetKeep() bool {
@@ -3291,7 +3372,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3384,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3397,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 // FilePart is a part of a file's content. The parts of one file come in order,
@@ -3338,7 +3419,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3431,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3444,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *FilePart) GetOffset() uint64 {
@@ -3426,7 +3507,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +3519,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +3532,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Device) GetPath() string {
@@ -3541,7 +3622,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3634,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3647,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -3626,7 +3707,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3719,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3732,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 type Event struct {
@@ -3667,7 +3748,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +3760,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +3773,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -3762,7 +3843,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +3855,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +3868,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -3857,7 +3938,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +3950,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +3963,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -3901,7 +3982,7 @@ type KeepMountsRequest struct {
 
 func (x *KeepMountsRequest) Reset() {
 	*x = KeepMountsRequest{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +3994,7 @@ func (x *KeepMountsRequest) String() string {
 func (*KeepMountsRequest) ProtoMessage() {}
 
 func (x *KeepMountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +4007,7 @@ func (x *KeepMountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepMountsRequest.ProtoReflect.Descriptor instead.
 func (*KeepMountsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *KeepMountsRequest) GetContainerId() string {
@@ -3944,7 +4025,7 @@ type KeepMountsResponse struct {
 
 func (x *KeepMountsResponse) Reset() {
 	*x = KeepMountsResponse{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4037,7 @@ func (x *KeepMountsResponse) String() string {
 func (*KeepMountsResponse) ProtoMessage() {}
 
 func (x *KeepMountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4050,7 @@ func (x *KeepMountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepMountsResponse.ProtoReflect.Descriptor instead.
 func (*KeepMountsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 type PowerOffRequest struct {
@@ -3980,7 +4061,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4073,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4086,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 type PowerOffResponse struct {
@@ -4016,7 +4097,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4109,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4122,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -4056,7 +4137,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4068,7 +4149,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4081,7 +4162,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -4119,7 +4200,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4131,7 +4212,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4144,7 +4225,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -4179,7 +4260,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4272,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4285,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{65}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -4240,7 +4321,7 @@ type ContainerSocket struct {
 
 func (x *ContainerSocket) Reset() {
 	*x = ContainerSocket{}
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4252,7 +4333,7 @@ func (x *ContainerSocket) String() string {
 func (*ContainerSocket) ProtoMessage() {}
 
 func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4265,7 +4346,7 @@ func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
 func (*ContainerSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{66}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ContainerSocket) GetContainerId() string {
@@ -4293,7 +4374,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4305,7 +4386,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4318,7 +4399,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{67}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -4344,7 +4425,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4356,7 +4437,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4369,7 +4450,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{68}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -4443,7 +4524,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4455,7 +4536,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4468,7 +4549,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{69}
+	return file_guest_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -4492,7 +4573,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4504,7 +4585,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4517,7 +4598,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{70}
+	return file_guest_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -4580,7 +4661,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4673,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4605,7 +4686,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{71}
+	return file_guest_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -4654,7 +4735,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4666,7 +4747,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4679,7 +4760,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{72}
+	return file_guest_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -4702,7 +4783,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[73]
+	mi := &file_guest_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +4795,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[73]
+	mi := &file_guest_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +4808,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{73}
+	return file_guest_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -4756,7 +4837,7 @@ type DebugOpen struct {
 
 func (x *DebugOpen) Reset() {
 	*x = DebugOpen{}
-	mi := &file_guest_proto_msgTypes[74]
+	mi := &file_guest_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4768,7 +4849,7 @@ func (x *DebugOpen) String() string {
 func (*DebugOpen) ProtoMessage() {}
 
 func (x *DebugOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[74]
+	mi := &file_guest_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4781,7 +4862,7 @@ func (x *DebugOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpen.ProtoReflect.Descriptor instead.
 func (*DebugOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{74}
+	return file_guest_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DebugOpen) GetArgs() []string {
@@ -4829,7 +4910,7 @@ type DebugOpened struct {
 
 func (x *DebugOpened) Reset() {
 	*x = DebugOpened{}
-	mi := &file_guest_proto_msgTypes[75]
+	mi := &file_guest_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4841,7 +4922,7 @@ func (x *DebugOpened) String() string {
 func (*DebugOpened) ProtoMessage() {}
 
 func (x *DebugOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[75]
+	mi := &file_guest_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4854,7 +4935,7 @@ func (x *DebugOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpened.ProtoReflect.Descriptor instead.
 func (*DebugOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{75}
+	return file_guest_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *DebugOpened) GetError() string {
@@ -4880,7 +4961,7 @@ type DebugInput struct {
 
 func (x *DebugInput) Reset() {
 	*x = DebugInput{}
-	mi := &file_guest_proto_msgTypes[76]
+	mi := &file_guest_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4892,7 +4973,7 @@ func (x *DebugInput) String() string {
 func (*DebugInput) ProtoMessage() {}
 
 func (x *DebugInput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[76]
+	mi := &file_guest_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4905,7 +4986,7 @@ func (x *DebugInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugInput.ProtoReflect.Descriptor instead.
 func (*DebugInput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{76}
+	return file_guest_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DebugInput) GetData() []byte {
@@ -4950,7 +5031,7 @@ type DebugOutput struct {
 
 func (x *DebugOutput) Reset() {
 	*x = DebugOutput{}
-	mi := &file_guest_proto_msgTypes[77]
+	mi := &file_guest_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4962,7 +5043,7 @@ func (x *DebugOutput) String() string {
 func (*DebugOutput) ProtoMessage() {}
 
 func (x *DebugOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[77]
+	mi := &file_guest_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4975,7 +5056,7 @@ func (x *DebugOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOutput.ProtoReflect.Descriptor instead.
 func (*DebugOutput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{77}
+	return file_guest_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DebugOutput) GetData() []byte {
@@ -5186,7 +5267,10 @@ const file_guest_proto_rawDesc = "" +
 	"\x14SetResourcesResponse\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\x02 \x01(\x04R\tmemoryMib\"\xd3\x01\n" +
+	"memory_mib\x18\x02 \x01(\x04R\tmemoryMib\"0\n" +
+	"\x16LimitContainersRequest\x12\x16\n" +
+	"\x06memory\x18\x01 \x01(\x04R\x06memory\"\x19\n" +
+	"\x17LimitContainersResponse\"\xd3\x01\n" +
 	"\aStorage\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x18\n" +
@@ -5332,13 +5416,14 @@ const file_guest_proto_rawDesc = "" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\x88\x0e\n" +
+	"\rSTREAM_STDERR\x10\x032\xf0\x0e\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
 	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12W\n" +
 	"\n" +
 	"SetNetwork\x12#.katabox.agent.v1.SetNetworkRequest\x1a$.katabox.agent.v1.SetNetworkResponse\x12]\n" +
-	"\fSetResources\x12%.katabox.agent.v1.SetResourcesRequest\x1a&.katabox.agent.v1.SetResourcesResponse\x12Z\n" +
+	"\fSetResources\x12%.katabox.agent.v1.SetResourcesRequest\x1a&.katabox.agent.v1.SetResourcesResponse\x12f\n" +
+	"\x0fLimitContainers\x12(.katabox.agent.v1.LimitContainersRequest\x1a).katabox.agent.v1.LimitContainersResponse\x12Z\n" +
 	"\vAddStorages\x12$.katabox.agent.v1.AddStoragesRequest\x1a%.katabox.agent.v1.AddStoragesResponse\x12Z\n" +
 	"\vChangeFiles\x12$.katabox.agent.v1.ChangeFilesRequest\x1a%.katabox.agent.v1.ChangeFilesResponse\x12Q\n" +
 	"\bReadFile\x12!.katabox.agent.v1.ReadFileRequest\x1a\".katabox.agent.v1.ReadFileResponse\x12Q\n" +
@@ -5372,98 +5457,100 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_guest_proto_goTypes = []any{
-	(Stream)(0),                   // 0: katabox.agent.v1.Stream
-	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
-	(*HelloResponse)(nil),         // 2: katabox.agent.v1.HelloResponse
-	(*SetupSandboxRequest)(nil),   // 3: katabox.agent.v1.SetupSandboxRequest
-	(*SetupSandboxResponse)(nil),  // 4: katabox.agent.v1.SetupSandboxResponse
-	(*SetClockRequest)(nil),       // 5: katabox.agent.v1.SetClockRequest
-	(*SetClockResponse)(nil),      // 6: katabox.agent.v1.SetClockResponse
-	(*AdjustClockRequest)(nil),    // 7: katabox.agent.v1.AdjustClockRequest
-	(*AdjustClockResponse)(nil),   // 8: katabox.agent.v1.AdjustClockResponse
-	(*ParkRequest)(nil),           // 9: katabox.agent.v1.ParkRequest
-	(*ParkedInput)(nil),           // 10: katabox.agent.v1.ParkedInput
-	(*ParkResponse)(nil),          // 11: katabox.agent.v1.ParkResponse
-	(*RejoinRequest)(nil),         // 12: katabox.agent.v1.RejoinRequest
-	(*RenamedContainer)(nil),      // 13: katabox.agent.v1.RenamedContainer
-	(*RejoinResponse)(nil),        // 14: katabox.agent.v1.RejoinResponse
-	(*PrepareRequest)(nil),        // 15: katabox.agent.v1.PrepareRequest
-	(*PrepareResponse)(nil),       // 16: katabox.agent.v1.PrepareResponse
-	(*TimelineRequest)(nil),       // 17: katabox.agent.v1.TimelineRequest
-	(*TimelineResponse)(nil),      // 18: katabox.agent.v1.TimelineResponse
-	(*Span)(nil),                  // 19: katabox.agent.v1.Span
-	(*MetricsRequest)(nil),        // 20: katabox.agent.v1.MetricsRequest
-	(*MetricsResponse)(nil),       // 21: katabox.agent.v1.MetricsResponse
-	(*VolumeStatsRequest)(nil),    // 22: katabox.agent.v1.VolumeStatsRequest
-	(*VolumeStatsResponse)(nil),   // 23: katabox.agent.v1.VolumeStatsResponse
-	(*GrowVolumeRequest)(nil),     // 24: katabox.agent.v1.GrowVolumeRequest
-	(*GrowVolumeResponse)(nil),    // 25: katabox.agent.v1.GrowVolumeResponse
-	(*GetIPTablesRequest)(nil),    // 26: katabox.agent.v1.GetIPTablesRequest
-	(*GetIPTablesResponse)(nil),   // 27: katabox.agent.v1.GetIPTablesResponse
-	(*SetIPTablesRequest)(nil),    // 28: katabox.agent.v1.SetIPTablesRequest
-	(*SetIPTablesResponse)(nil),   // 29: katabox.agent.v1.SetIPTablesResponse
-	(*SetNetworkRequest)(nil),     // 30: katabox.agent.v1.SetNetworkRequest
-	(*DNS)(nil),                   // 31: katabox.agent.v1.DNS
-	(*Interface)(nil),             // 32: katabox.agent.v1.Interface
-	(*Setting)(nil),               // 33: katabox.agent.v1.Setting
-	(*Address)(nil),               // 34: katabox.agent.v1.Address
-	(*Route)(nil),                 // 35: katabox.agent.v1.Route
-	(*Rule)(nil),                  // 36: katabox.agent.v1.Rule
-	(*Range)(nil),                 // 37: katabox.agent.v1.Range
-	(*Neighbour)(nil),             // 38: katabox.agent.v1.Neighbour
-	(*SetNetworkResponse)(nil),    // 39: katabox.agent.v1.SetNetworkResponse
-	(*SetResourcesRequest)(nil),   // 40: katabox.agent.v1.SetResourcesRequest
-	(*SetResourcesResponse)(nil),  // 41: katabox.agent.v1.SetResourcesResponse
-	(*Storage)(nil),               // 42: katabox.agent.v1.Storage
-	(*FSGroup)(nil),               // 43: katabox.agent.v1.FSGroup
-	(*AddStoragesRequest)(nil),    // 44: katabox.agent.v1.AddStoragesRequest
-	(*AddStoragesResponse)(nil),   // 45: katabox.agent.v1.AddStoragesResponse
-	(*ChangeFilesRequest)(nil),    // 46: katabox.agent.v1.ChangeFilesRequest
-	(*ChangeFilesResponse)(nil),   // 47: katabox.agent.v1.ChangeFilesResponse
-	(*FileChange)(nil),            // 48: katabox.agent.v1.FileChange
-	(*ReadFileRequest)(nil),       // 49: katabox.agent.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),      // 50: katabox.agent.v1.ReadFileResponse
-	(*Directory)(nil),             // 51: katabox.agent.v1.Directory
-	(*Remove)(nil),                // 52: katabox.agent.v1.Remove
-	(*FilePart)(nil),              // 53: katabox.agent.v1.FilePart
-	(*Device)(nil),                // 54: katabox.agent.v1.Device
-	(*ContainerConfig)(nil),       // 55: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 56: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 57: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 58: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 59: katabox.agent.v1.OOM
-	(*KeepMountsRequest)(nil),     // 60: katabox.agent.v1.KeepMountsRequest
-	(*KeepMountsResponse)(nil),    // 61: katabox.agent.v1.KeepMountsResponse
-	(*PowerOffRequest)(nil),       // 62: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 63: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 64: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 65: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 66: katabox.agent.v1.ForwardOpen
-	(*ContainerSocket)(nil),       // 67: katabox.agent.v1.ContainerSocket
-	(*ForwardOpened)(nil),         // 68: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 69: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 70: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 71: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 72: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 73: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 74: katabox.agent.v1.FailedStorage
-	(*DebugOpen)(nil),             // 75: katabox.agent.v1.DebugOpen
-	(*DebugOpened)(nil),           // 76: katabox.agent.v1.DebugOpened
-	(*DebugInput)(nil),            // 77: katabox.agent.v1.DebugInput
-	(*DebugOutput)(nil),           // 78: katabox.agent.v1.DebugOutput
-	(*timestamppb.Timestamp)(nil), // 79: google.protobuf.Timestamp
+	(Stream)(0),                     // 0: katabox.agent.v1.Stream
+	(*HelloRequest)(nil),            // 1: katabox.agent.v1.HelloRequest
+	(*HelloResponse)(nil),           // 2: katabox.agent.v1.HelloResponse
+	(*SetupSandboxRequest)(nil),     // 3: katabox.agent.v1.SetupSandboxRequest
+	(*SetupSandboxResponse)(nil),    // 4: katabox.agent.v1.SetupSandboxResponse
+	(*SetClockRequest)(nil),         // 5: katabox.agent.v1.SetClockRequest
+	(*SetClockResponse)(nil),        // 6: katabox.agent.v1.SetClockResponse
+	(*AdjustClockRequest)(nil),      // 7: katabox.agent.v1.AdjustClockRequest
+	(*AdjustClockResponse)(nil),     // 8: katabox.agent.v1.AdjustClockResponse
+	(*ParkRequest)(nil),             // 9: katabox.agent.v1.ParkRequest
+	(*ParkedInput)(nil),             // 10: katabox.agent.v1.ParkedInput
+	(*ParkResponse)(nil),            // 11: katabox.agent.v1.ParkResponse
+	(*RejoinRequest)(nil),           // 12: katabox.agent.v1.RejoinRequest
+	(*RenamedContainer)(nil),        // 13: katabox.agent.v1.RenamedContainer
+	(*RejoinResponse)(nil),          // 14: katabox.agent.v1.RejoinResponse
+	(*PrepareRequest)(nil),          // 15: katabox.agent.v1.PrepareRequest
+	(*PrepareResponse)(nil),         // 16: katabox.agent.v1.PrepareResponse
+	(*TimelineRequest)(nil),         // 17: katabox.agent.v1.TimelineRequest
+	(*TimelineResponse)(nil),        // 18: katabox.agent.v1.TimelineResponse
+	(*Span)(nil),                    // 19: katabox.agent.v1.Span
+	(*MetricsRequest)(nil),          // 20: katabox.agent.v1.MetricsRequest
+	(*MetricsResponse)(nil),         // 21: katabox.agent.v1.MetricsResponse
+	(*VolumeStatsRequest)(nil),      // 22: katabox.agent.v1.VolumeStatsRequest
+	(*VolumeStatsResponse)(nil),     // 23: katabox.agent.v1.VolumeStatsResponse
+	(*GrowVolumeRequest)(nil),       // 24: katabox.agent.v1.GrowVolumeRequest
+	(*GrowVolumeResponse)(nil),      // 25: katabox.agent.v1.GrowVolumeResponse
+	(*GetIPTablesRequest)(nil),      // 26: katabox.agent.v1.GetIPTablesRequest
+	(*GetIPTablesResponse)(nil),     // 27: katabox.agent.v1.GetIPTablesResponse
+	(*SetIPTablesRequest)(nil),      // 28: katabox.agent.v1.SetIPTablesRequest
+	(*SetIPTablesResponse)(nil),     // 29: katabox.agent.v1.SetIPTablesResponse
+	(*SetNetworkRequest)(nil),       // 30: katabox.agent.v1.SetNetworkRequest
+	(*DNS)(nil),                     // 31: katabox.agent.v1.DNS
+	(*Interface)(nil),               // 32: katabox.agent.v1.Interface
+	(*Setting)(nil),                 // 33: katabox.agent.v1.Setting
+	(*Address)(nil),                 // 34: katabox.agent.v1.Address
+	(*Route)(nil),                   // 35: katabox.agent.v1.Route
+	(*Rule)(nil),                    // 36: katabox.agent.v1.Rule
+	(*Range)(nil),                   // 37: katabox.agent.v1.Range
+	(*Neighbour)(nil),               // 38: katabox.agent.v1.Neighbour
+	(*SetNetworkResponse)(nil),      // 39: katabox.agent.v1.SetNetworkResponse
+	(*SetResourcesRequest)(nil),     // 40: katabox.agent.v1.SetResourcesRequest
+	(*SetResourcesResponse)(nil),    // 41: katabox.agent.v1.SetResourcesResponse
+	(*LimitContainersRequest)(nil),  // 42: katabox.agent.v1.LimitContainersRequest
+	(*LimitContainersResponse)(nil), // 43: katabox.agent.v1.LimitContainersResponse
+	(*Storage)(nil),                 // 44: katabox.agent.v1.Storage
+	(*FSGroup)(nil),                 // 45: katabox.agent.v1.FSGroup
+	(*AddStoragesRequest)(nil),      // 46: katabox.agent.v1.AddStoragesRequest
+	(*AddStoragesResponse)(nil),     // 47: katabox.agent.v1.AddStoragesResponse
+	(*ChangeFilesRequest)(nil),      // 48: katabox.agent.v1.ChangeFilesRequest
+	(*ChangeFilesResponse)(nil),     // 49: katabox.agent.v1.ChangeFilesResponse
+	(*FileChange)(nil),              // 50: katabox.agent.v1.FileChange
+	(*ReadFileRequest)(nil),         // 51: katabox.agent.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),        // 52: katabox.agent.v1.ReadFileResponse
+	(*Directory)(nil),               // 53: katabox.agent.v1.Directory
+	(*Remove)(nil),                  // 54: katabox.agent.v1.Remove
+	(*FilePart)(nil),                // 55: katabox.agent.v1.FilePart
+	(*Device)(nil),                  // 56: katabox.agent.v1.Device
+	(*ContainerConfig)(nil),         // 57: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),           // 58: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                   // 59: katabox.agent.v1.Event
+	(*Exit)(nil),                    // 60: katabox.agent.v1.Exit
+	(*OOM)(nil),                     // 61: katabox.agent.v1.OOM
+	(*KeepMountsRequest)(nil),       // 62: katabox.agent.v1.KeepMountsRequest
+	(*KeepMountsResponse)(nil),      // 63: katabox.agent.v1.KeepMountsResponse
+	(*PowerOffRequest)(nil),         // 64: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),        // 65: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),              // 66: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),            // 67: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),             // 68: katabox.agent.v1.ForwardOpen
+	(*ContainerSocket)(nil),         // 69: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),           // 70: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),             // 71: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),           // 72: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),           // 73: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),              // 74: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),                // 75: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),           // 76: katabox.agent.v1.FailedStorage
+	(*DebugOpen)(nil),               // 77: katabox.agent.v1.DebugOpen
+	(*DebugOpened)(nil),             // 78: katabox.agent.v1.DebugOpened
+	(*DebugInput)(nil),              // 79: katabox.agent.v1.DebugInput
+	(*DebugOutput)(nil),             // 80: katabox.agent.v1.DebugOutput
+	(*timestamppb.Timestamp)(nil),   // 81: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
-	42, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	79, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
-	79, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
-	79, // 3: katabox.agent.v1.AdjustClockResponse.now:type_name -> google.protobuf.Timestamp
+	44, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
+	81, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	81, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
+	81, // 3: katabox.agent.v1.AdjustClockResponse.now:type_name -> google.protobuf.Timestamp
 	10, // 4: katabox.agent.v1.ParkRequest.inputs:type_name -> katabox.agent.v1.ParkedInput
-	79, // 5: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
+	81, // 5: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
 	13, // 6: katabox.agent.v1.RejoinRequest.containers:type_name -> katabox.agent.v1.RenamedContainer
-	42, // 7: katabox.agent.v1.PrepareRequest.storages:type_name -> katabox.agent.v1.Storage
+	44, // 7: katabox.agent.v1.PrepareRequest.storages:type_name -> katabox.agent.v1.Storage
 	19, // 8: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
 	31, // 9: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
 	32, // 10: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
@@ -5476,67 +5563,69 @@ var file_guest_proto_depIdxs = []int32{
 	37, // 17: katabox.agent.v1.Rule.source_ports:type_name -> katabox.agent.v1.Range
 	37, // 18: katabox.agent.v1.Rule.destination_ports:type_name -> katabox.agent.v1.Range
 	37, // 19: katabox.agent.v1.Rule.uids:type_name -> katabox.agent.v1.Range
-	43, // 20: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
-	42, // 21: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
-	48, // 22: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
-	51, // 23: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
-	53, // 24: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
-	52, // 25: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	79, // 26: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
-	42, // 27: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	54, // 28: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
-	58, // 29: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	59, // 30: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	79, // 31: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	45, // 20: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	44, // 21: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	50, // 22: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	53, // 23: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	55, // 24: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	54, // 25: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	81, // 26: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	44, // 27: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	56, // 28: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
+	60, // 29: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	61, // 30: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	81, // 31: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 32: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	67, // 33: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	67, // 34: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	71, // 35: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	72, // 36: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	69, // 33: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	69, // 34: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	73, // 35: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	74, // 36: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
 	1,  // 37: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
 	3,  // 38: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
 	30, // 39: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
 	40, // 40: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	44, // 41: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	46, // 42: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	49, // 43: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
-	5,  // 44: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
-	7,  // 45: katabox.agent.v1.Guest.AdjustClock:input_type -> katabox.agent.v1.AdjustClockRequest
-	9,  // 46: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
-	12, // 47: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
-	15, // 48: katabox.agent.v1.Guest.Prepare:input_type -> katabox.agent.v1.PrepareRequest
-	56, // 49: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	17, // 50: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
-	20, // 51: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
-	22, // 52: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
-	24, // 53: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
-	26, // 54: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
-	28, // 55: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
-	60, // 56: katabox.agent.v1.Guest.KeepMounts:input_type -> katabox.agent.v1.KeepMountsRequest
-	62, // 57: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 58: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 59: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	39, // 60: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	41, // 61: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	45, // 62: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	47, // 63: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	50, // 64: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	6,  // 65: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
-	8,  // 66: katabox.agent.v1.Guest.AdjustClock:output_type -> katabox.agent.v1.AdjustClockResponse
-	11, // 67: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
-	14, // 68: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
-	16, // 69: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
-	57, // 70: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	18, // 71: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	21, // 72: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	23, // 73: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
-	25, // 74: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
-	27, // 75: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
-	29, // 76: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
-	61, // 77: katabox.agent.v1.Guest.KeepMounts:output_type -> katabox.agent.v1.KeepMountsResponse
-	63, // 78: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	58, // [58:79] is the sub-list for method output_type
-	37, // [37:58] is the sub-list for method input_type
+	42, // 41: katabox.agent.v1.Guest.LimitContainers:input_type -> katabox.agent.v1.LimitContainersRequest
+	46, // 42: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	48, // 43: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	51, // 44: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
+	5,  // 45: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
+	7,  // 46: katabox.agent.v1.Guest.AdjustClock:input_type -> katabox.agent.v1.AdjustClockRequest
+	9,  // 47: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
+	12, // 48: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
+	15, // 49: katabox.agent.v1.Guest.Prepare:input_type -> katabox.agent.v1.PrepareRequest
+	58, // 50: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	17, // 51: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
+	20, // 52: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
+	22, // 53: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
+	24, // 54: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
+	26, // 55: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
+	28, // 56: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
+	62, // 57: katabox.agent.v1.Guest.KeepMounts:input_type -> katabox.agent.v1.KeepMountsRequest
+	64, // 58: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 59: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 60: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	39, // 61: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	41, // 62: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	43, // 63: katabox.agent.v1.Guest.LimitContainers:output_type -> katabox.agent.v1.LimitContainersResponse
+	47, // 64: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	49, // 65: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	52, // 66: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	6,  // 67: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
+	8,  // 68: katabox.agent.v1.Guest.AdjustClock:output_type -> katabox.agent.v1.AdjustClockResponse
+	11, // 69: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
+	14, // 70: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
+	16, // 71: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
+	59, // 72: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	18, // 73: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	21, // 74: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	23, // 75: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	25, // 76: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	27, // 77: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
+	29, // 78: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
+	63, // 79: katabox.agent.v1.Guest.KeepMounts:output_type -> katabox.agent.v1.KeepMountsResponse
+	65, // 80: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	59, // [59:81] is the sub-list for method output_type
+	37, // [37:59] is the sub-list for method input_type
 	37, // [37:37] is the sub-list for extension type_name
 	37, // [37:37] is the sub-list for extension extendee
 	0,  // [0:37] is the sub-list for field type_name
@@ -5548,22 +5637,22 @@ func file_guest_proto_init() {
 		return
 	}
 	file_guest_proto_msgTypes[35].OneofWrappers = []any{}
-	file_guest_proto_msgTypes[47].OneofWrappers = []any{
+	file_guest_proto_msgTypes[49].OneofWrappers = []any{
 		(*FileChange_Directory)(nil),
 		(*FileChange_File)(nil),
 		(*FileChange_Symlink)(nil),
 		(*FileChange_Remove)(nil),
 	}
-	file_guest_proto_msgTypes[56].OneofWrappers = []any{
+	file_guest_proto_msgTypes[58].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[68].OneofWrappers = []any{
+	file_guest_proto_msgTypes[70].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[70].OneofWrappers = []any{
+	file_guest_proto_msgTypes[72].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -5573,7 +5662,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   78,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,6 +12,7 @@ type GuestService interface {
 	SetupSandbox(context.Context, *SetupSandboxRequest) (*SetupSandboxResponse, error)
 	SetNetwork(context.Context, *SetNetworkRequest) (*SetNetworkResponse, error)
 	SetResources(context.Context, *SetResourcesRequest) (*SetResourcesResponse, error)
+	LimitContainers(context.Context, *LimitContainersRequest) (*LimitContainersResponse, error)
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
@@ -74,6 +75,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 					return nil, err
 				}
 				return svc.SetResources(ctx, &req)
+			},
+			"LimitContainers": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req LimitContainersRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.LimitContainers(ctx, &req)
 			},
 			"AddStorages": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req AddStoragesRequest
@@ -209,6 +217,7 @@ type GuestClient interface {
 	SetupSandbox(context.Context, *SetupSandboxRequest) (*SetupSandboxResponse, error)
 	SetNetwork(context.Context, *SetNetworkRequest) (*SetNetworkResponse, error)
 	SetResources(context.Context, *SetResourcesRequest) (*SetResourcesResponse, error)
+	LimitContainers(context.Context, *LimitContainersRequest) (*LimitContainersResponse, error)
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
@@ -265,6 +274,14 @@ func (c *guestClient) SetNetwork(ctx context.Context, req *SetNetworkRequest) (*
 func (c *guestClient) SetResources(ctx context.Context, req *SetResourcesRequest) (*SetResourcesResponse, error) {
 	var resp SetResourcesResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetResources", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) LimitContainers(ctx context.Context, req *LimitContainersRequest) (*LimitContainersResponse, error) {
+	var resp LimitContainersResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "LimitContainers", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

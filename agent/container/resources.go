@@ -1,11 +1,13 @@
 package container
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/opencontainers/cgroups"
@@ -68,6 +70,22 @@ const parentDir = fs2.UnifiedMountpoint + CgroupParent
 var makeParent = sync.OnceValue(func() error {
 	return fs2.CreateCgroupPath(parentDir, &cgroups.Cgroup{Resources: &cgroups.Resources{}})
 })
+
+// LimitMemory sets how many bytes all containers together may use; 0 is no limit. If
+// they use more, the kernel kills processes of theirs before it returns.
+func (*Runtime) LimitMemory(bytes uint64) error {
+	if err := makeParent(); err != nil {
+		return fmt.Errorf("limit the containers' memory: %w", err)
+	}
+	limit := "max"
+	if bytes > 0 {
+		limit = strconv.FormatUint(bytes, 10)
+	}
+	if err := os.WriteFile(filepath.Join(parentDir, "memory.max"), []byte(limit), 0); err != nil {
+		return fmt.Errorf("limit the containers' memory to %s: %w", limit, err)
+	}
+	return nil
+}
 
 // weightless removes the CPU weight of a SCHED_IDLE cgroup: the kernel refuses
 // to set one (kernel/sched/fair.c, sched_group_set_shares).

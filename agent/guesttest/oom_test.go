@@ -9,6 +9,8 @@ import (
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/agent/api"
 )
 
 // limited is a container that runs a script with 32 MiB of memory.
@@ -37,6 +39,30 @@ func TestGuestOOMOfOneProcess(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	m.awaitTold(t, "survivor", "oom", "oom", "exit greedy")
+}
+
+// Containers that use more than the pod may together: the kernel kills in the one that
+// uses most, which is told, and the other goes on.
+func TestGuestOOMOfThePod(t *testing.T) {
+	m := guestOnly(t)
+	limit := func(bytes uint64) {
+		t.Helper()
+		if _, err := m.guest.LimitContainers(t.Context(), &api.LimitContainersRequest{Memory: bytes}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(64 << 20)
+	defer limit(0)
+	m.start(t, "modest", shell("dd if=/dev/zero bs=16M count=1 | sleep 1000"))
+	if r := m.run(t, "large", shell("exec tail /dev/zero")); r.exit.GetStatus() != 137 {
+		t.Errorf("%+v", r)
+	}
+	if words := m.told("large"); !slices.Equal(words, []string{"oom", "exit "}) {
+		t.Errorf("events %q", words)
+	}
+	if words := m.told("modest"); len(words) != 0 {
+		t.Errorf("events of the other container %q", words)
+	}
 }
 
 // The watch takes none of the inotify instances that root has, for all containers

@@ -294,3 +294,15 @@ func TestSetResources(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitContainers(t *testing.T) {
+	pod, runtime := testPod(t)
+	client := api.NewGuestClient(dialPod(t, pod))
+	if _, err := client.LimitContainers(t.Context(), &api.LimitContainersRequest{Memory: 1 << 20}); err != nil || runtime.limit != 1<<20 {
+		t.Errorf("%d, %v", runtime.limit, err)
+	}
+	runtime.limitErr = errdefs.ErrUnavailable
+	if _, err := client.LimitContainers(t.Context(), &api.LimitContainersRequest{}); err == nil {
+		t.Error("the runtime's error is lost")
+	}
+}

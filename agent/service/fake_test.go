@@ -29,6 +29,8 @@ type fakeRuntime struct {
 	mu        sync.Mutex
 	pid       int
 	createErr error
+	limit     uint64
+	limitErr  error
 	watchErr  error  // see fakeContainer
 	onCreate  func() // called by Create, if it is set
 	created   []container.Placement
@@ -60,6 +62,11 @@ func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 		pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10), reaped: make(chan struct{}),
 		stdin: duplicate(stdio.Stdin), stdout: duplicate(stdio.Stdout),
 	}
+}
+
+func (r *fakeRuntime) LimitMemory(bytes uint64) error {
+	r.limit = bytes
+	return r.limitErr
 }
 
 func (r *fakeRuntime) SetHooks(dir string) error {

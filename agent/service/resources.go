@@ -36,6 +36,14 @@ func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesReq
 	return &api.SetResourcesResponse{Cpus: have.CPUs, MemoryMib: have.MemoryMiB}, nil
 }
 
+// LimitContainers implements the Guest service.
+func (s guestService) LimitContainers(_ context.Context, req *api.LimitContainersRequest) (*api.LimitContainersResponse, error) {
+	if err := s.pod.config.Runtime.LimitMemory(req.GetMemory()); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.LimitContainersResponse{}, nil
+}
+
 // loadLateDrivers loads the drivers that are deferred until the first container
 // runs. The pod works without them, so failures are only logged.
 func (p *Pod) loadLateDrivers(ctx context.Context) {

@@ -14,6 +14,7 @@ import (
 // Runtime makes containers; see container.Runtime for what each method does.
 type Runtime interface {
 	SetHooks(dir string) error
+	LimitMemory(bytes uint64) error
 	Create(spec *specs.Spec, at container.Placement, stdio container.Stdio) (Container, Process, error)
 }
 

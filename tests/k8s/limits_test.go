@@ -54,6 +54,23 @@ func TestLimitsAndOverhead(t *testing.T) {
 	})
 }
 
+// A pod's own limit holds for its containers together: the one that exceeds it is
+// killed, and the other goes on. Each alone stays below.
+func TestLimitOfThePodItself(t *testing.T) {
+	both(t, func(s *stage) {
+		pod := s.pod("own-limit", `
+			restartPolicy: Never
+			resources: {limits: {memory: 128Mi, cpu: "1"}}
+			containers:
+			- {name: first, image: $BUSYBOX, command: [sh, -c, "dd if=/dev/zero bs=50M count=1 | sleep 1000"]}
+			- {name: hog, image: $BUSYBOX, command: [sh, -c, "sleep 10; exec tail -c 100m /dev/zero"]}`)
+		s.until("the hog's end", "137 OOMKilled", func() string { return s.ended(pod, "hog") })
+		if s.get(pod, ".status.containerStatuses[?(@.name=='first')].state.running") == "" {
+			s.Error("the other container does not run")
+		}
+	})
+}
+
 // podLimit reads a limit from the pod's cgroup on the node, by the file's names
 // in versions 1 and 2.
 func (s *stage) podLimit(pod, controller, first, second string) string {

@@ -273,6 +273,14 @@ func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesReq
 	return &api.SetResourcesResponse{Cpus: req.Cpus, MemoryMib: req.MemoryMib}, nil
 }
 
+// LimitContainers implements the Guest service.
+func (s guestService) LimitContainers(ctx context.Context, req *api.LimitContainersRequest) (*api.LimitContainersResponse, error) {
+	if err := s.agent.enter(ctx, "LimitContainers", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.LimitContainersResponse{}, nil
+}
+
 // Resources is the last request about CPUs and memory, or nil.
 func (a *Agent) Resources() *api.SetResourcesRequest {
 	a.mu.Lock()

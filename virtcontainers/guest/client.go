@@ -159,6 +159,15 @@ func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64
 	return resp, nil
 }
 
+// LimitContainers sets how much memory all containers together may use, in bytes; 0 is
+// no limit.
+func (c *Client) LimitContainers(ctx context.Context, memory uint64) error {
+	if _, err := c.guest().LimitContainers(ctx, &api.LimitContainersRequest{Memory: memory}); err != nil {
+		return fmt.Errorf("limit the pod's containers to %d bytes of memory: %w", memory, Err(err))
+	}
+	return nil
+}
+
 // AddStorages mounts what the pod's containers share; it leaves what is already
 // mounted.
 func (c *Client) AddStorages(ctx context.Context, storages []*api.Storage) error {

@@ -71,6 +71,7 @@ type Options struct {
 // Guest is what sizing needs of the pod's agent; see guest.Client.
 type Guest interface {
 	SetResources(ctx context.Context, cpus uint32, memoryMiB uint64) (*api.SetResourcesResponse, error)
+	LimitContainers(ctx context.Context, memory uint64) error
 }
 
 // Pod is the size of a pod's machine and of its cgroups on the host. Once the
@@ -87,7 +88,8 @@ type Pod struct {
 	// whole is what all its containers together may use, the zero value if the engine
 	// has not said. What an update has made outdated is zero. Changed only by the
 	// holder of resizes.
-	whole resource.Need
+	whole    resource.Need
+	together together
 
 	// Set by the boot; not changed afterwards.
 	cgroup     *cgroup              // nil for none

@@ -18,12 +18,16 @@ import (
 const shrinkWait = 5 * time.Second
 
 // makeRoom grows the machine for its containers, unless its size is static, and
-// then updates the pod's place on the host. The caller holds resizes.
+// then updates their common limit and the pod's place on the host. The caller holds
+// resizes.
 func (p *Pod) makeRoom(ctx context.Context) error {
 	if !p.static() {
 		if err := p.grow(ctx); err != nil {
 			return err
 		}
+	}
+	if err := p.limitTogether(ctx); err != nil {
+		return err
 	}
 	return p.placePod(ctx)
 }
@@ -178,7 +182,7 @@ func (p *Pod) follow(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
 	defer cancel()
-	return errors.Join(err, p.placePod(ctx))
+	return errors.Join(err, p.limitTogether(ctx), p.placePod(ctx))
 }
 
 // shrink makes the machine as small as its containers and the guest allow.

@@ -39,6 +39,7 @@ func (p *Pod) choose(ctx context.Context) error {
 	if p.hugePageMiB, err = hugePageOf(p.opts.Config.Hypervisor, procMeminfo); err != nil {
 		return err
 	}
+	p.measure(ctx)
 	machine.MemoryMiB = p.fit(ctx, machine.MemoryMiB)
 	own := machine.Size(needs...)
 	own.MemoryMiB = wholePages(own.MemoryMiB, p.hugePageMiB)

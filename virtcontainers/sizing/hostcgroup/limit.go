@@ -65,6 +65,19 @@ func readLimit(path string) (uint64, error) {
 // container (cgroupsPath). Without a limit it is larger than any host's memory.
 // root is where the host's cgroup file systems are; empty is DefaultRoot.
 func MemoryLimit(root, cgroupsPath string) (uint64, error) {
+	return leastLimit(root, cgroupsPath, hierarchy.memoryLimit)
+}
+
+// ParentMemoryLimit is MemoryLimit of the closest ancestor alone. Of a pod of
+// Kubernetes that is the cgroup of the kubelet for the pod.
+func ParentMemoryLimit(root, cgroupsPath string) (uint64, error) {
+	return leastLimit(root, cgroupsPath, func(h hierarchy, dir string) (uint64, error) {
+		return readLimit(filepath.Join(dir, h.memoryFile()))
+	})
+}
+
+// leastLimit returns the least of what limit reads in the parents of a pod's cgroup.
+func leastLimit(root, cgroupsPath string, limit func(h hierarchy, parent string) (uint64, error)) (uint64, error) {
 	if root == "" {
 		root = DefaultRoot
 	}
@@ -81,11 +94,11 @@ func MemoryLimit(root, cgroupsPath string) (uint64, error) {
 		if !h.limitsMemory() {
 			continue
 		}
-		limit, err := h.memoryLimit(filepath.Dir(h.dir(path)))
+		here, err := limit(h, filepath.Dir(h.dir(path)))
 		if err != nil {
 			return 0, err
 		}
-		least = min(least, limit)
+		least = min(least, here)
 	}
 	return least, nil
 }

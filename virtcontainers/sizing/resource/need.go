@@ -42,6 +42,9 @@ type Need struct {
 	podsCPU, podsMemory bool
 }
 
+// MemoryBytes is the memory in bytes.
+func (n Need) MemoryBytes() uint64 { return n.memory }
+
 // OfContainer returns the need of a container with those limits; nil means no
 // limits. A zero or negative limit is none, as for the kernel and the engines,
 // and so is a memory limit beyond an address space. Swap does not count: it is

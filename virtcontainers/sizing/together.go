@@ -1,0 +1,73 @@
+package sizing
+
+import (
+	"context"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
+)
+
+// together is the limit of what all containers of a pod may use. The kubelet's is that
+// of the pod's cgroup on the host, beside which it has room for the runtime class's
+// overhead; the containers themselves are in the guest, so it has to be set there too.
+// The holder of resizes may use it.
+type together struct {
+	// known is set if the engine has said what the containers may use, and the host
+	// enforces a limit.
+	known bool
+	// beside is the part of the host's limit that is not the containers', in bytes.
+	beside uint64
+	// set is the limit that the guest has, in bytes; 0 is none.
+	set uint64
+	// unsure is set while the guest may have another limit.
+	unsure bool
+}
+
+// noLimit is more memory than any host has: v1's largest limit is a little less than
+// 1<<63.
+const noLimit = 1 << 62
+
+// measure finds out which part of the host's limit is the containers'. CRI's
+// annotations have the pod's limits without its overhead.
+func (p *Pod) measure(ctx context.Context) {
+	p.together.unsure = p.opts.Most != nil // a saved guest has that of another pod
+	said := p.whole.MemoryBytes()
+	if p.opts.CgroupsPath == "" || said == 0 {
+		return
+	}
+	limit, err := hostcgroup.ParentMemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the pod's own memory limit is not set in the guest")
+		return
+	}
+	p.together.known = limit < noLimit
+	p.together.beside = limit - min(limit, said)
+}
+
+// limitTogether has the guest limit the memory of all containers as the host does. The
+// limit on the host changes with the pod: it is read anew.
+func (p *Pod) limitTogether(ctx context.Context) error {
+	t, limit := &p.together, uint64(0)
+	if t.known {
+		host, err := hostcgroup.ParentMemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+		if err != nil {
+			log.G(ctx).WithError(err).Warn("the pod's own memory limit in the guest does not follow the host's")
+			return nil
+		}
+		if host < noLimit && host > t.beside {
+			limit = host - t.beside
+		}
+	}
+	if limit == t.set && !t.unsure {
+		return nil
+	}
+	ctx, stop := p.opts.WhileAlive(ctx)
+	defer stop()
+	t.unsure = true
+	if err := p.guest.LimitContainers(ctx, limit); err != nil {
+		return err
+	}
+	t.set, t.unsure = limit, false
+	return nil
+}

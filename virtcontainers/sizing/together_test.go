@@ -1,0 +1,130 @@
+package sizing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"testing"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+// limitedGuest notes the limits that it gets, in MiB.
+type limitedGuest struct {
+	limits []uint64
+	err    error
+}
+
+func (*limitedGuest) SetResources(context.Context, uint32, uint64) (*api.SetResourcesResponse, error) {
+	return nil, errors.New("the size is static")
+}
+
+func (g *limitedGuest) LimitContainers(_ context.Context, memory uint64) error {
+	g.limits = append(g.limits, memory>>20)
+	return g.err
+}
+
+// limitedPod returns a pod in a cgroup with a limit, whose annotation says what its
+// containers may use; 0 for none.
+func limitedPod(t *testing.T, cgroup string, saidMiB int, most *Most) (*Pod, *limitedGuest) {
+	t.Helper()
+	c := new(config.Config)
+	c.Runtime.StaticSizing = true
+	p := podOf(t, c)
+	p.opts.CgroupsPath, p.opts.Most = cgroup, most
+	if saidMiB > 0 {
+		p.opts.Hints.Annotations = map[string]string{"io.kubernetes.cri.sandbox-memory": fmt.Sprint(saidMiB << 20)}
+	}
+	if err := p.choose(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := new(limitedGuest)
+	p.Connect(g)
+	return p, g
+}
+
+// setLimit changes the limit of the cgroup that a container's is in.
+func setLimit(t *testing.T, cgroup string, mib int) {
+	t.Helper()
+	dir := path.Dir(cgroup)
+	for _, file := range []string{"/sys/fs/cgroup/memory" + dir + "/memory.limit_in_bytes", "/sys/fs/cgroup" + dir + "/memory.max"} {
+		if _, err := os.Stat(file); err != nil {
+			continue
+		}
+		if err := os.WriteFile(file, fmt.Append(nil, mib<<20), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// All containers together have in the guest the limit that the host has for them,
+// without the pod's overhead, and follow it.
+func TestLimitTogether(t *testing.T) {
+	cgroup := limitedCgroup(t, 700)
+	p, g := limitedPod(t, cgroup, 200, nil)
+	admit := func(id string) {
+		t.Helper()
+		if err := p.Admit(t.Context(), container(id, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit("c1")
+	admit("c2")
+	setLimit(t, cgroup, 800)
+	admit("c3")
+	setLimit(t, cgroup, 600)
+	if err := p.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []uint64{200, 300, 100}; !slices.Equal(g.limits, want) {
+		t.Errorf("the guest got the limits %d, want %d", g.limits, want)
+	}
+}
+
+func TestLimitTogetherOfOthers(t *testing.T) {
+	cgroup := limitedCgroup(t, 701)
+	for what, test := range map[string]struct {
+		cgroup string
+		said   int
+		most   *Most
+		want   []uint64
+	}{
+		"without a limit on the host": {cgroup: "/kbtest-none/c", said: 200},
+		"without an annotation":       {cgroup: cgroup},
+		"more than the host allows":   {cgroup: cgroup, said: 800, want: []uint64{701}},
+		"a saved guest":               {cgroup: cgroup, most: &Most{VCPUs: 4, MemoryMiB: 1024}, want: []uint64{0}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p, g := limitedPod(t, test.cgroup, test.said, test.most)
+			for _, id := range []string{"c1", "c2"} {
+				if err := p.Admit(t.Context(), container(id, 0)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(g.limits, test.want) {
+				t.Errorf("the guest got the limits %d, want %d", g.limits, test.want)
+			}
+		})
+	}
+}
+
+// A guest that may not have taken its limit gets it with the next container, and the
+// first one is not created.
+func TestLimitTogetherFails(t *testing.T) {
+	p, g := limitedPod(t, limitedCgroup(t, 702), 200, nil)
+	g.err = errors.New("injected")
+	if err := p.Admit(t.Context(), container("c1", 0)); !errors.Is(err, g.err) {
+		t.Errorf("admitted: %v", err)
+	}
+	g.err = nil
+	if err := p.Admit(t.Context(), container("c2", 0)); err != nil {
+		t.Error(err)
+	}
+	if want := []uint64{200, 200}; !slices.Equal(g.limits, want) {
+		t.Errorf("the guest got the limits %d, want %d", g.limits, want)
+	}
+}
