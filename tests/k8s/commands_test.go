@@ -52,6 +52,12 @@ func execs(s *stage, pod string) {
 	if r.Code == 0 || !strings.Contains(r.Errors, "no such file") {
 		s.Errorf("exec of no program: %+v", r)
 	}
+	codes := map[int]string{126: "/etc/passwd", 127: "nosuch", 137: "kill -9 $$", 143: "kill $$", 139: "kill -11 $$", 255: "exit 255"}
+	for code, command := range codes {
+		if r := s.kubectl("exec", pod, "-c", "reader", "--", "sh", "-c", command); r.Code != code {
+			s.Errorf("exec of %q: %+v", command, r)
+		}
+	}
 	big := s.must("exec", pod, "-c", "reader", "--", "sh", "-c", "yes 0123456789abcde | head -n 65536")
 	if len(big) != 1<<20 {
 		s.Errorf("output of an exec: %d bytes, want 1 MiB", len(big))

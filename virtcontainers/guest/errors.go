@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -72,28 +71,22 @@ func Err(err error) error {
 	return &StorageError{Target: failed.GetTarget(), err: err}
 }
 
-// takeStorage removes all api.FailedStorage details from a status, where they
-// would be noise in the error text, and returns the first.
+// takeStorage returns the first api.FailedStorage detail of a status, and the status
+// without details: they repeat parts of its text, which errgrpc would append in
+// lines of their own ("...: invalid argument\ninvalid argument").
 func takeStorage(err error) (failed *api.FailedStorage, rest error) {
 	st, ok := status.FromError(err)
 	if !ok {
 		return nil, err
 	}
-	p := st.Proto()
-	p.Details = slices.DeleteFunc(p.Details, func(detail *anypb.Any) bool {
-		if !detail.MessageIs(&api.FailedStorage{}) {
-			return false
-		}
+	for _, detail := range st.Proto().GetDetails() {
 		found := new(api.FailedStorage)
-		if failed == nil && detail.UnmarshalTo(found) == nil {
+		if detail.MessageIs(found) && detail.UnmarshalTo(found) == nil {
 			failed = found
+			break
 		}
-		return true
-	})
-	if failed == nil {
-		return nil, err
 	}
-	return failed, status.ErrorProto(p)
+	return failed, status.Error(st.Code(), st.Message())
 }
 
 // bounded cuts the message of a status that is too large, and drops its

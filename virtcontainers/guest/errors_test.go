@@ -2,10 +2,12 @@ package guest_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -53,5 +55,15 @@ func TestErrNamesTheStorage(t *testing.T) {
 				t.Errorf("the error is %q", err)
 			}
 		})
+	}
+}
+
+// An error that wraps several in the guest has the same text on the host, on one
+// line.
+func TestErrHasItsTextOnce(t *testing.T) {
+	sent := fmt.Errorf("create: %w: %w", errors.New("no such action"), errdefs.ErrInvalidArgument)
+	err := guest.Err(errgrpc.ToGRPC(sent))
+	if !errdefs.IsInvalidArgument(err) || err.Error() != sent.Error() {
+		t.Errorf("the error is %q, want %q", err, sent)
 	}
 }

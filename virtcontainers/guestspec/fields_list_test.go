@@ -88,7 +88,7 @@ var fields = []field{
 	{"linux.devices", "path type major minor fileMode uid gid", host, "above; a FIFO is made in the guest"},
 	{"linux.netDevices", "name", refused, "move links into the pod's network namespace instead"},
 	{"linux.seccomp", "defaultAction defaultErrnoRet architectures flags", guest, "with `disable_guest_seccomp = false`; else left out, logged"},
-	{"linux.seccomp", "listenerPath listenerMetadata", refused, "an agent on the host cannot answer for the guest's kernel"},
+	{"linux.seccomp", "listenerPath listenerMetadata", refused, "an agent on the host cannot answer for the guest's kernel; left out with the profile if `disable_guest_seccomp` is true"},
 	{"linux.seccomp.syscalls", "names action errnoRet", guest, ""},
 	{"linux.seccomp.syscalls.args", "index value valueTwo op", guest, ""},
 	{"linux", "rootfsPropagation", guest, "within the guest"},

@@ -27,6 +27,7 @@ evictionHard: {memory.available: "0%%", nodefs.available: "0%%", nodefs.inodesFr
 imageGCHighThresholdPercent: 100
 runtimeRequestTimeout: 10m
 syncFrequency: 5s
+volumeStatsAggPeriod: 5s
 nodeStatusUpdateFrequency: 5s
 `
 
