@@ -105,6 +105,10 @@ func (fs *FS) create(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
+	if errno := fs.reserve(t); errno != 0 {
+		return errno
+	}
+	defer fs.unreserve(t)
 	dir, dfd, errno := fs.dir(t, r.Node())
 	if errno != 0 {
 		return errno
@@ -121,7 +125,7 @@ func (fs *FS) create(t *Thread, r *wire.Request) unix.Errno {
 		_ = unix.Close(fd)
 		return errno
 	}
-	return fs.created(r, dir, name, fd, in.Flags, &t.stx)
+	return fs.created(t, r, dir, name, fd, in.Flags)
 }
 
 // createAt makes a file that does not exist yet; it follows no link.
@@ -155,25 +159,25 @@ func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name st
 		fs.nodes.forget(out.NodeId, 1)
 		return errno
 	}
-	return fs.reply(r, &out, n, fd, in.Flags)
+	return fs.reply(t, r, &out, n, fd, in.Flags)
 }
 
-// created replies with a new, open file.
-func (fs *FS) created(r *wire.Request, dir *node, name string, fd int, flags uint32, stx *unix.Statx_t) unix.Errno {
-	n, errno := fs.internHeld(dir, name, stx, -1)
+// created replies with a new, open file, whose attributes are in t.stx.
+func (fs *FS) created(t *Thread, r *wire.Request, dir *node, name string, fd int, flags uint32) unix.Errno {
+	n, errno := fs.internHeld(dir, name, &t.stx, -1)
 	if errno != 0 {
 		_ = unix.Close(fd)
 		return errno
 	}
 	var out fuse.EntryOut
-	fillEntry(dir, n, stx, &out)
-	return fs.reply(r, &out, n, fd, flags)
+	fillEntry(dir, n, &t.stx, &out)
+	return fs.reply(t, r, &out, n, fd, flags)
 }
 
 // reply replies with an entry and a handle for n and fd, both of which it takes
 // over.
-func (fs *FS) reply(r *wire.Request, out *fuse.EntryOut, n *node, fd int, flags uint32) unix.Errno {
-	id, errno := fs.keepHandle(&handle{fd: fd, node: n, flags: flags})
+func (fs *FS) reply(t *Thread, r *wire.Request, out *fuse.EntryOut, n *node, fd int, flags uint32) unix.Errno {
+	id, errno := fs.keepHandle(t, &handle{fd: fd, node: n, flags: flags})
 	if errno != 0 {
 		fs.nodes.forget(out.NodeId, 1)
 		return errno
@@ -190,6 +194,10 @@ func (fs *FS) tmpfile(t *Thread, r *wire.Request) unix.Errno {
 	if in == nil {
 		return unix.EINVAL
 	}
+	if errno := fs.reserve(t); errno != 0 {
+		return errno
+	}
+	defer fs.unreserve(t)
 	dir, dfd, errno := fs.dir(t, r.Node())
 	if errno != 0 {
 		return errno
@@ -228,5 +236,5 @@ func (fs *FS) keepNameless(t *Thread, r *wire.Request, dir *node, fd int, flags 
 	}
 	var out fuse.EntryOut
 	fillEntry(dir, n, &t.stx, &out)
-	return fs.reply(r, &out, n, fd, flags)
+	return fs.reply(t, r, &out, n, fd, flags)
 }

@@ -12,6 +12,10 @@ import (
 )
 
 func (fs *FS) opendir(t *Thread, r *wire.Request) unix.Errno {
+	if errno := fs.reserve(t); errno != 0 {
+		return errno
+	}
+	defer fs.unreserve(t)
 	n, path, errno := fs.dir(t, r.Node())
 	if errno != 0 {
 		return errno
@@ -22,7 +26,7 @@ func (fs *FS) opendir(t *Thread, r *wire.Request) unix.Errno {
 		fs.nodes.put(n)
 		return errno
 	}
-	id, errno := fs.keepHandle(&handle{fd: fd, node: n, dir: true})
+	id, errno := fs.keepHandle(t, &handle{fd: fd, node: n, dir: true})
 	if errno != 0 {
 		return errno
 	}

@@ -19,11 +19,15 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 	if in == nil {
 		return unix.EINVAL
 	}
+	if errno := fs.reserve(t); errno != 0 {
+		return errno
+	}
+	defer fs.unreserve(t)
 	n, fd, errno := fs.openFile(t, r, r.Node(), in.Flags, in.Mode)
 	if errno != 0 {
 		return errno
 	}
-	id, errno := fs.keepHandle(&handle{fd: fd, node: n, flags: in.Flags})
+	id, errno := fs.keepHandle(t, &handle{fd: fd, node: n, flags: in.Flags})
 	if errno != 0 {
 		return errno
 	}

@@ -31,16 +31,49 @@ type handles struct {
 	all   []*handle // number-1 is the index
 	free  []uint64
 	limit int
+	// reserved is the number of requests that have a place but no handle yet.
+	reserved int
 }
 
-// keepHandle gives a handle its number. It takes over the descriptor and the hold on
-// the node, also when it fails: with ENFILE, or ESTALE for a mount that was dropped
-// meanwhile. Drop closes the handles that it finds after it has marked the mount.
-func (fs *FS) keepHandle(h *handle) (uint64, unix.Errno) {
+// reserve gives the thread's request a place for a handle, or ENFILE. A request that
+// opens a file asks for it before it makes or truncates the file, and calls
+// unreserve at its end.
+func (fs *FS) reserve(t *Thread) unix.Errno {
+	hs := &fs.handles
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if len(hs.all)-len(hs.free)+hs.reserved >= hs.limit {
+		return unix.ENFILE
+	}
+	hs.reserved++
+	t.reserved = true
+	return 0
+}
+
+// unreserve gives up the thread's place, unless keepHandle has used it.
+func (fs *FS) unreserve(t *Thread) {
+	fs.handles.mu.Lock()
+	defer fs.handles.mu.Unlock()
+	fs.handles.unreserve(t)
+}
+
+// unreserve is FS.unreserve with mu held.
+func (hs *handles) unreserve(t *Thread) {
+	if t.reserved {
+		t.reserved = false
+		hs.reserved--
+	}
+}
+
+// keepHandle puts a handle in the thread's reserved place and returns its number. It
+// takes over the descriptor and the hold on the node, also when it fails: with ESTALE,
+// for a mount that was dropped meanwhile. Drop closes the handles that it finds after
+// it has marked the mount.
+func (fs *FS) keepHandle(t *Thread, h *handle) (uint64, unix.Errno) {
 	id, errno := uint64(0), unix.ESTALE
 	fs.nodes.mu.Lock()
 	if !h.node.tree.dead {
-		id, errno = fs.handles.add(h)
+		id, errno = fs.handles.add(t, h), 0
 	}
 	fs.nodes.mu.Unlock()
 	if errno != 0 {
@@ -50,21 +83,19 @@ func (fs *FS) keepHandle(h *handle) (uint64, unix.Errno) {
 	return id, errno
 }
 
-// add gives a handle its number, or ENFILE.
-func (hs *handles) add(h *handle) (uint64, unix.Errno) {
+// add gives a handle its number, in the thread's place.
+func (hs *handles) add(t *Thread, h *handle) uint64 {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
+	hs.unreserve(t)
 	if last := len(hs.free) - 1; last >= 0 {
 		id := hs.free[last]
 		hs.free = hs.free[:last]
 		hs.all[id-1] = h
-		return id, 0
-	}
-	if len(hs.all) >= hs.limit {
-		return 0, unix.ENFILE
+		return id
 	}
 	hs.all = append(hs.all, h)
-	return uint64(len(hs.all)), 0
+	return uint64(len(hs.all))
 }
 
 // use finds a handle of a file (or a directory) until done.

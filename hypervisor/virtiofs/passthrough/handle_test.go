@@ -31,18 +31,23 @@ func TestOpenDuringReset(t *testing.T) {
 	var opening sync.WaitGroup
 	for range 4 {
 		opening.Go(func() {
+			th := NewThread()
 			for {
 				select {
 				case <-stop:
 					return
 				default:
 				}
+				if fs.reserve(th) != 0 {
+					continue // until the next session begins
+				}
 				n, errno := fs.nodes.get(rootID)
 				if errno != 0 {
 					t.Error(errno)
 					return
 				}
-				_, _ = fs.keepHandle(&handle{fd: nullFD(t), node: n})
+				_, _ = fs.keepHandle(th, &handle{fd: nullFD(t), node: n})
+				fs.unreserve(th)
 			}
 		})
 	}
@@ -127,7 +132,7 @@ func makeOne(t *testing.T, fs *FS, th *Thread) {
 		return
 	}
 	ino := th.stx.Ino
-	if fs.created(wire.NewRequest(), dir, "made", fd, 0, &th.stx) != 0 {
+	if fs.created(th, wire.NewRequest(), dir, "made", fd, 0) != 0 {
 		return
 	}
 	for id := range uint64(len(fs.handles.all)) {

@@ -18,6 +18,9 @@ type Thread struct {
 	umask     uint32
 	effective uint64
 
+	// reserved is set while its request has a place for a handle (handle.go).
+	reserved bool
+
 	stx     unix.Statx_t
 	scratch vhostuser.Scratch
 	dirs    []byte

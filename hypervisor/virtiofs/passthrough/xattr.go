@@ -23,13 +23,20 @@ const (
 	storedNames  = "user.virtiofs."
 )
 
+// hostLabel is a file's label in the host's SELinux policy, which is no business of a
+// guest's. Other names of security.* need CAP_SYS_ADMIN, which these threads lack. The
+// kernel leaves this one to the policy, which judges the shim and not the container,
+// and without a policy to the file's owner (selinux_inode_setxattr in
+// security/selinux/hooks.c).
+const hostLabel = "security.selinux"
+
 // storedName returns an attribute's name on the host, or errno for one that is not
 // the guest's.
 func storedName(name string, errno unix.Errno) (string, unix.Errno) {
 	switch {
 	case strings.HasPrefix(name, trustedNames):
 		return storedNames + name, 0
-	case strings.HasPrefix(name, storedNames):
+	case strings.HasPrefix(name, storedNames), name == hostLabel:
 		return "", errno
 	}
 	return name, 0
@@ -45,6 +52,8 @@ func guestNames(list []byte, trusted bool) []byte {
 				continue
 			}
 			name = own
+		} else if string(name) == hostLabel+"\x00" {
+			continue
 		}
 		kept = append(kept, name...)
 	}
