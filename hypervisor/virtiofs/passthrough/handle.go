@@ -52,6 +52,9 @@ func (fs *FS) reserve(t *Thread) unix.Errno {
 
 // unreserve gives up the thread's place, unless keepHandle has used it.
 func (fs *FS) unreserve(t *Thread) {
+	if !t.reserved {
+		return
+	}
 	fs.handles.mu.Lock()
 	defer fs.handles.mu.Unlock()
 	fs.handles.unreserve(t)
