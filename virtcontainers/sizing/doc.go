@@ -16,6 +16,9 @@
 // spare, StartPlain has it start with their size, and the first Admit grows it to
 // the pod's (plain.go).
 //
+// All containers together have the host's memory limit for the pod in the guest too
+// (together.go).
+//
 // One mutex serializes Admit, Update and Watch, and is held across QMP and agent
 // calls. Release does not lock it: an exit never waits for a resize. LeaveCgroup
 // starts the removal that CloseCgroup completes.

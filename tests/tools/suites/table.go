@@ -227,7 +227,7 @@ func aspects() []suite {
 			name: "distro", command: []string{"go", "run", "./tests/distro"}, needs: compiled, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
 		},
 		{ // the package, installed there
-			name: "deb", command: []string{"go", "run", "./tests/distro", "--", "tests/tools/trydeb.sh"},
+			name: "deb", command: []string{"go", "run", "./tests/distro", "--", "tests/tools/trydeb.sh"}, needs: compiled,
 			uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
 		},
 		{
