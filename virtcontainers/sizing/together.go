@@ -3,6 +3,7 @@ package sizing
 import (
 	"context"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
@@ -65,7 +66,13 @@ func (p *Pod) limitTogether(ctx context.Context) error {
 	ctx, stop := p.opts.WhileAlive(ctx)
 	defer stop()
 	t.unsure = true
-	if err := p.guest.LimitContainers(ctx, limit); err != nil {
+	err := p.guest.LimitContainers(ctx, limit)
+	if errdefs.IsNotImplemented(err) && p.opts.Most != nil {
+		// A guest that was saved by an earlier version has no such limit.
+		log.G(ctx).WithField("limit", limit).Warn("the saved guest cannot limit its containers together")
+		err = nil
+	}
+	if err != nil {
 		return err
 	}
 	t.set, t.unsure = limit, false

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/config"
 )
@@ -109,6 +111,18 @@ func TestLimitTogetherOfOthers(t *testing.T) {
 				t.Errorf("the guest got the limits %d, want %d", g.limits, test.want)
 			}
 		})
+	}
+}
+
+// A checkpoint of an earlier version can be restored.
+func TestLimitTogetherOfOldGuest(t *testing.T) {
+	cgroup, saved := limitedCgroup(t, 703), &Most{VCPUs: 4, MemoryMiB: 1024}
+	for what, most := range map[string]*Most{"restored": saved, "booted": nil} {
+		p, g := limitedPod(t, cgroup, 200, most)
+		g.err = errdefs.ErrNotImplemented
+		if err := p.Admit(t.Context(), container("c1", 0)); (err == nil) != (most == saved) {
+			t.Errorf("%s: admitted: %v", what, err)
+		}
 	}
 }
 
