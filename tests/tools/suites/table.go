@@ -44,8 +44,8 @@ const (
 
 var engines = []string{needBuild, needContainerd}
 
-// compiled is for suites that build the same programs. Beside the first build they
-// would compile everything again: Go's cache has only what is done.
+// compiled is for suites that need no more, but compile, too. Beside the first build
+// they would compile the same again: Go's cache has only what is done.
 var compiled = []string{needBuild}
 
 // saving is what suites need that have checkpoints, or emulate a host.
@@ -109,12 +109,12 @@ func units(tier string, packages []string) []suite {
 	}
 	rows := []suite{
 		{name: "units", packages: others, flags: race, needs: engines, timeout: 25 * time.Minute},
-		{name: "units-boot", packages: booting, flags: boot, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute},
+		{name: "units-boot", packages: booting, flags: boot, needs: []string{needBuild}, vm: true, timeout: 25 * time.Minute},
 	}
 	if tier == tierAll {
 		rows = append(rows, suite{ // the seeds of all targets are among the units
 			name: "fuzz", command: []string{"go", "run", "./tests/tools/fuzz", "-json", "-time", "5s", "-one-in", "4"},
-			events: true, once: true, timeout: 20 * time.Minute,
+			needs: compiled, events: true, once: true, timeout: 20 * time.Minute,
 		})
 	}
 	return rows
