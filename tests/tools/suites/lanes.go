@@ -29,15 +29,13 @@ func (r *report) passed() bool {
 type schedule struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	// halves is how many halves of lanes there are.
-	halves  int
 	waiting []suite
 	running []suite
 	done    map[string]*report
 }
 
-func newSchedule(suites []suite, lanes int) *schedule {
-	s := &schedule{halves: 2 * lanes, waiting: slices.Clone(suites), done: map[string]*report{}}
+func newSchedule(suites []suite) *schedule {
+	s := &schedule{waiting: slices.Clone(suites), done: map[string]*report{}}
 	s.changed = sync.NewCond(&s.mu)
 	return s
 }
@@ -107,9 +105,6 @@ func (s *schedule) pick() int {
 }
 
 func (s *schedule) mayStart(w suite) bool {
-	if s.taken() >= s.halves {
-		return false
-	}
 	for _, need := range w.needs {
 		if s.done[need] == nil {
 			return false
@@ -129,24 +124,12 @@ func (s *schedule) finish(r *report) {
 	s.changed.Broadcast()
 }
 
-// taken returns how many halves of lanes the running suites take. It can be one more
-// than there are: a suite starts when there is half a lane for it.
-func (s *schedule) taken() int {
-	n := 0
-	for _, r := range s.running {
-		if n += 2; r.waits {
-			n--
-		}
-	}
-	return n
-}
-
 // runAll runs the suites on that many lanes and returns their reports in the
 // order of the suites.
 func (r *runner) runAll(ctx context.Context, suites []suite, lanes int) []*report {
-	s := newSchedule(suites, lanes)
+	s := newSchedule(suites)
 	var wg sync.WaitGroup
-	for range s.halves {
+	for range lanes {
 		wg.Go(func() {
 			for {
 				next, ok := s.next()

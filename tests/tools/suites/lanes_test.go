@@ -26,7 +26,7 @@ func TestScheduleOrder(t *testing.T) {
 		{name: "pods", vm: true, needs: []string{"build"}},
 		{name: "more pods", vm: true, needs: []string{"build"}},
 		{name: "units", needs: []string{"build"}},
-	}, 2)
+	})
 	var got []string
 	step := func(finished string) {
 		if finished != "" {
@@ -42,23 +42,6 @@ func TestScheduleOrder(t *testing.T) {
 	step("tools") // in the table's order
 	step("units") // nothing else is left
 	want := []string{"build", "vet", "-", "pods", "tools", "units", "more pods"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("started (-want +got):\n%s", diff)
-	}
-}
-
-func TestSuitesThatWaitTakeHalfALane(t *testing.T) {
-	s := newSchedule([]suite{
-		{name: "waits", waits: true}, {name: "waits too", waits: true}, {name: "works"}, {name: "works too"}, {name: "last"},
-	}, 2)
-	var got []string
-	for _, finished := range []string{"", "", "", "", "waits", "", "works", "waits too", ""} {
-		if finished != "" {
-			s.finish(&report{suite: suite{name: finished}})
-		}
-		got = append(got, take(s))
-	}
-	want := []string{"waits", "waits too", "works", "-", "works too", "-", "last", "-", "-"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("started (-want +got):\n%s", diff)
 	}

@@ -31,8 +31,6 @@ type suite struct {
 	// vm marks suites that boot machines. A lane prefers a suite of the kind
 	// that does not run beside it.
 	vm bool
-	// waits marks suites that wait for most of their time, which take half a lane.
-	waits bool
 	// timeout bounds the suite. It is several times what an idle machine of
 	// two cores needs.
 	timeout time.Duration

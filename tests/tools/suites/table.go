@@ -207,7 +207,7 @@ func aspects() []suite {
 		},
 		{ // one in two pairs of a moment and a victim
 			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=2", chaosSeed()},
-			needs: engines, vm: true, waits: true, timeout: 30 * time.Minute,
+			needs: engines, vm: true, timeout: 30 * time.Minute,
 		},
 		{ // most of it waits for what a guest does not answer
 			name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"}, flags: []string{"-parallel", "4"},
