@@ -16,9 +16,6 @@ GUEST_DIR = $(DATADIR)/kata-containers
 
 export PATH := $(PATH):/usr/local/go/bin
 
-# All builds have the same flag, and find in Go's cache what others have compiled.
-export GOFLAGS := $(strip $(shell PATH="$(PATH)" $(GO) env GOFLAGS 2>/dev/null) -trimpath)
-
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines qemu test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s conformance clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo demo-virtiofsd unit fuzz fuzz-guest integration vet fmt lint bench generate install uninstall stage deb image test-deb test-soak clean

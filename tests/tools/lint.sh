@@ -10,7 +10,4 @@ if [ ! -x "$tool" ]; then
 	GOBIN=$PWD/build/tools ${GO:-go} install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
 	mv build/tools/golangci-lint "$tool"
 fi
-# With the Makefile's flag its cache has the names of another clone's files.
-GOFLAGS=${GOFLAGS-}
-export GOFLAGS=${GOFLAGS//-trimpath/}
 exec "$tool" run "$@" ./...

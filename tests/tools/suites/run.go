@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,22 +53,11 @@ func (r *runner) run(ctx context.Context, s suite, args []string, name string) o
 	return o
 }
 
-// goFlags returns the variable that has Go commands use what the builds have
-// compiled, which have the same flag.
-func goFlags() string {
-	const name, flag = "GOFLAGS", "-trimpath"
-	flags := strings.Fields(os.Getenv(name))
-	if !slices.Contains(flags, flag) {
-		flags = append(flags, flag)
-	}
-	return name + "=" + strings.Join(flags, " ")
-}
-
 // command runs args in their own process group, so that the end of ctx ends all
 // of them, and feeds the tally.
 func (r *runner) command(ctx context.Context, s suite, args []string, name string, t *tally, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir, cmd.Env = r.root, append(append(os.Environ(), goFlags(), envCommand+"="+r.word(name)), s.env...)
+	cmd.Dir, cmd.Env = r.root, append(append(os.Environ(), envCommand+"="+r.word(name)), s.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
 	cmd.WaitDelay = grace / 2

@@ -44,8 +44,8 @@ const (
 
 var engines = []string{needBuild, needContainerd}
 
-// compiled is for suites that need no more, but compile, too. Beside the first build
-// they would compile the same again: Go's cache has only what is done.
+// compiled is for suites that build the same programs elsewhere. Beside the first build
+// they would compile everything again: Go's cache has only what is done.
 var compiled = []string{needBuild}
 
 // saving is what suites need that have checkpoints, or emulate a host.
@@ -78,7 +78,7 @@ func builds() []suite {
 		{name: needCRITools, command: []string{"make", "critools"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
 		{name: needQEMU, command: []string{"make", "qemu"}, uses: uses, atOnce: true, timeout: 10 * time.Minute},
 		{name: "fmt", command: []string{"make", "fmt"}, once: true, timeout: 5 * time.Minute},
-		{name: "vet", command: []string{"make", "vet"}, needs: compiled, once: true, timeout: 15 * time.Minute},
+		{name: "vet", command: []string{"make", "vet"}, once: true, timeout: 15 * time.Minute},
 	}
 }
 
@@ -114,7 +114,7 @@ func units(tier string, packages []string) []suite {
 	if tier == tierAll {
 		rows = append(rows, suite{ // the seeds of all targets are among the units
 			name: "fuzz", command: []string{"go", "run", "./tests/tools/fuzz", "-json", "-time", "5s", "-one-in", "4"},
-			needs: compiled, events: true, once: true, timeout: 20 * time.Minute,
+			events: true, once: true, timeout: 20 * time.Minute,
 		})
 	}
 	return rows
