@@ -107,6 +107,5 @@ func TestStatistics(t *testing.T) {
 			last = s.stats(pod)
 			return last.lacks()
 		})
-
 	})
 }

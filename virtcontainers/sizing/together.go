@@ -56,8 +56,12 @@ func (p *Pod) limitTogether(ctx context.Context) error {
 			log.G(ctx).WithError(err).Warn("the pod's own memory limit in the guest does not follow the host's")
 			return nil
 		}
-		if host < noLimit && host > t.beside {
+		switch {
+		case host >= noLimit:
+		case host > t.beside:
 			limit = host - t.beside
+		default:
+			limit = t.set // nothing is left for containers: the host's limit holds
 		}
 	}
 	if limit == t.set && !t.unsure {
@@ -69,7 +73,9 @@ func (p *Pod) limitTogether(ctx context.Context) error {
 	err := p.guest.LimitContainers(ctx, limit)
 	if errdefs.IsNotImplemented(err) && p.opts.Most != nil {
 		// A guest that was saved by an earlier version has no such limit.
-		log.G(ctx).WithField("limit", limit).Warn("the saved guest cannot limit its containers together")
+		if limit > 0 {
+			log.G(ctx).WithField("limit", limit).Warn("the saved guest cannot limit its containers together")
+		}
 		err = nil
 	}
 	if err != nil {
