@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,12 +17,14 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
+type fileScript struct{ name, script string }
+
 // fileScripts are what containers do with the files of a volume, at /v (and at
 // /ro, the same, read-only). Each prints what it saw. "held" is locked by the
 // host's process, "fifo" is a FIFO, "probe" a program and "sub" a mount of the
 // host's. /hard is a volume that the host has mounted noexec; below /late, which is
 // read-only, the host mounts something later.
-var fileScripts = []struct{ name, script string }{
+var fileScripts = []fileScript{
 	{"owner and mode", "stat -c '%n %F %a %u:%g %s %h' given sub/inside fifo"},
 	{"create with umask", "umask 027; echo a > new; mkdir newdir; stat -c '%a %u:%g' new newdir"},
 	{"chmod with sticky and set-id bits", "touch m; for m in 4755 2755 1777 0; do chmod $m m; stat -c %a m; done"},
@@ -66,6 +69,12 @@ var fileScripts = []struct{ name, script string }{
 	{"flags of the host's mount", "cd /hard; ./run; grep ' /hard ' /proc/mounts | grep -o 'nosuid\\|noexec'"},
 	{"a later mount below a read-only volume", "cd /late; echo x > top; echo y > sub/new; cat sub/new"},
 	{"what the host made", "cat later; stat -c %s later"},
+}
+
+// shimScripts are the same, but an external file server does otherwise. Below "proc"
+// the host has mounted a proc file system.
+var shimScripts = []fileScript{
+	{"what the host's kernel says", "cat proc/sys/kernel/ostype proc/1/comm; wc -w < proc/uptime; wc -l < proc/1/status"},
 }
 
 // fileDifferences are the rows that differ in a virtual machine, as documented
@@ -120,8 +129,12 @@ func playFiles(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 	})
 	write(t, filepath.Join(dir, "later"), "made later")
 	mountTmpfs(t, sub, 0)
+	rows := fileScripts
+	if daemon := os.Getenv(harness.EnvVirtiofsd); daemon == "" || daemon == "own" {
+		rows = slices.Concat(rows, shimScripts)
+	}
 	s := newSheet()
-	for _, row := range fileScripts {
+	for _, row := range rows {
 		e, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("cd /v; { " + row.script + "\n} 2>&1")})
 		if err != nil {
 			t.Fatalf("%s: %v", row.name, err)
@@ -162,5 +175,6 @@ func filesOfVolume(t *testing.T) string {
 	}
 	mountTmpfs(t, sub, 0)
 	write(t, filepath.Join(sub, "inside"), "of the mount\n")
+	mountProc(t, filepath.Join(dir, "proc"))
 	return dir
 }

@@ -38,9 +38,24 @@ func sharedVolume(t *testing.T) (dir, sub string) {
 	return dir, sub
 }
 
+// mountTmpfs mounts a tmpfs on a directory, until the end of the test.
 func mountTmpfs(t *testing.T, dir string, flags uintptr) {
 	t.Helper()
-	if err := unix.Mount("volume", dir, "tmpfs", flags, "size=1m"); err != nil {
+	mountVolume(t, dir, "tmpfs", flags, "size=1m")
+}
+
+// mountProc makes a directory with a proc file system.
+func mountProc(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mountVolume(t, dir, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+func mountVolume(t *testing.T, dir, kind string, flags uintptr, options string) {
+	t.Helper()
+	if err := unix.Mount("volume", dir, kind, flags, options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -183,7 +183,7 @@ func (fs *FS) reply(t *Thread, r *wire.Request, out *fuse.EntryOut, n *node, fd 
 		return errno
 	}
 	wire.Put(r, out)
-	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.openFlags(false, flags)})
+	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.fileFlags(fd, flags)})
 	return 0
 }
 

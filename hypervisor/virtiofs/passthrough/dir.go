@@ -30,7 +30,7 @@ func (fs *FS) opendir(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.openFlags(true, 0)})
+	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.dirFlags()})
 	return 0
 }
 

@@ -31,7 +31,7 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.openFlags(false, in.Flags)})
+	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.fileFlags(fd, in.Flags)})
 	return 0
 }
 

@@ -3,6 +3,7 @@ package passthrough
 import (
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -58,25 +59,33 @@ type tree struct {
 	// rename is held for reading while a failed search by name is repeated, and
 	// for writing during a rename.
 	rename sync.RWMutex
+	// contents is what isGenerated has found out.
+	contents atomic.Int32
 
 	// table.mu guards the following.
 	nodes int
 	dead  bool
 }
 
-// openFlags returns the caching flags of an open's reply.
-func (t *tree) openFlags(dir bool, flags uint32) uint32 {
+// dirFlags returns the caching flags of the reply to an open of a directory.
+func (t *tree) dirFlags() uint32 {
+	if t.policy.Keep {
+		return fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_CACHE_DIR
+	}
+	return 0
+}
+
+// fileFlags returns the caching flags of the reply to an open of a file: fd is open,
+// flags are the open's.
+func (t *tree) fileFlags(fd int, flags uint32) uint32 {
 	var out uint32
 	switch {
-	case t.policy.Direct && !dir:
+	case t.policy.Direct || t.isGenerated(fd):
 		out |= fuse.FOPEN_DIRECT_IO
 	case t.policy.Keep:
 		out |= fuse.FOPEN_KEEP_CACHE
-		if dir {
-			out |= fuse.FOPEN_CACHE_DIR
-		}
 	}
-	if !dir && (t.policy.Quiet || flags&unix.O_ACCMODE == unix.O_RDONLY) {
+	if t.policy.Quiet || flags&unix.O_ACCMODE == unix.O_RDONLY {
 		out |= fuse.FOPEN_NOFLUSH
 	}
 	return out

@@ -180,7 +180,7 @@ func warm(rows []suite) {
 	var ordinary, chosen []int
 	for i, s := range rows {
 		switch {
-		case s.name == "cri", s.name == "network", strings.HasPrefix(s.name, "containerd-2.4/"):
+		case isOrdinary(s.name):
 			ordinary = append(ordinary, i)
 		case s.name == "chaos" && rand.IntN(2) == 0:
 			chosen = append(chosen, i)
@@ -190,6 +190,16 @@ func warm(rows []suite) {
 	for _, i := range append(chosen, slices.Delete(ordinary, cold, cold+1)...) {
 		rows[i].env = append(slices.Clone(rows[i].env), "KATABOX_TEST_TEMPLATE=1")
 	}
+}
+
+// isOrdinary reports whether a suite's pods are like any others, and its containerd is
+// the harness's, which makes the template.
+func isOrdinary(name string) bool {
+	switch name {
+	case "cri", "network", "soak", "containerd-crowd":
+		return true
+	}
+	return strings.HasPrefix(name, "containerd-2.4/") || strings.HasPrefix(name, "containerd-1.6/")
 }
 
 // aspects returns the suites that test one aspect of a pod each, or other
