@@ -130,7 +130,7 @@ func playFiles(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 	write(t, filepath.Join(dir, "later"), "made later")
 	mountTmpfs(t, sub, 0)
 	rows := fileScripts
-	if daemon := os.Getenv(harness.EnvVirtiofsd); daemon == "" || daemon == harness.OwnVirtiofs {
+	if harness.ExternalVirtiofsd() == "" {
 		rows = slices.Concat(rows, shimScripts)
 	}
 	s := newSheet()
