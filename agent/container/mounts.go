@@ -1,9 +1,15 @@
 package container
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -36,4 +42,24 @@ func dropBindData(mounts []specs.Mount) (dropped []string) {
 // (specconv, createLibcontainerMount).
 func isBind(m *specs.Mount) bool {
 	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+}
+
+// checkSources fails with errdefs.ErrNotFound if the source of a bind mount is the
+// guest's own and does not exist: the path may well exist on the host, which is where a
+// user will look.
+func checkSources(mounts []specs.Mount) error {
+	for i := range mounts {
+		m := &mounts[i]
+		if !isBind(m) || !isOwn(m.Source) {
+			continue
+		}
+		if _, err := os.Lstat(m.Source); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("mount at %s: the guest has no %s: sources below /dev, /proc and /sys are the guest's: %w", m.Destination, m.Source, errdefs.ErrNotFound)
+		}
+	}
+	return nil
+}
+
+func isOwn(source string) bool {
+	return slices.ContainsFunc([]string{"/dev/", "/proc/", "/sys/"}, func(dir string) bool { return strings.HasPrefix(filepath.Clean(source), dir) })
 }

@@ -1,8 +1,10 @@
 package container
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/specconv"
@@ -48,6 +50,22 @@ func TestBindDataIsRefusedByLibcontainer(t *testing.T) {
 		_, err = libcontainer.Create(t.TempDir(), "c", config)
 		if (err == nil) != drop {
 			t.Errorf("dropped %v: %v", drop, err)
+		}
+	}
+}
+
+// A source that only the host has is named, with where it was looked for.
+func TestCheckSources(t *testing.T) {
+	for source, missing := range map[string]bool{
+		"/dev/null": false, "/proc/self/status": false, "/sys": false, "/no/such/share": false,
+		"/dev/no-such": true, "/proc/./no-such": true, "/sys/no-such/x": true,
+	} {
+		err := checkSources([]specs.Mount{
+			{Destination: "/tmp", Type: "tmpfs", Source: "/dev/no-such"},
+			{Destination: "/data", Type: "bind", Source: source},
+		})
+		if missing && (!errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "mount at /data: the guest has no "+source)) || !missing && err != nil {
+			t.Errorf("%s: %v, want an error: %v", source, err, missing)
 		}
 	}
 }

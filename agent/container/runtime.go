@@ -146,6 +146,9 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 	if dropped := dropBindData(spec.Mounts); len(dropped) > 0 {
 		log.L.WithField("container", at.ID).Infof("options that a bind mount cannot have were left out: %s", strings.Join(dropped, ", "))
 	}
+	if err := checkSources(spec.Mounts); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", at.ID, err)
+	}
 	if limits := spec.Linux.Resources; limits != nil {
 		sayLost(at.ID, fitResources(limits, parentHas))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
 )
 
 // addDevices gives the machine the container's block devices, and lists the
@@ -64,6 +65,9 @@ func (c *Container) addDisks(ctx context.Context) error {
 		return err
 	}
 	for _, d := range devices {
+		if c.paths.Devices[d.Path] {
+			continue // a disk is mounted there
+		}
 		used, err := c.useDisk(ctx, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly()})
 		if d.Optional && unusable(err) {
 			log.G(ctx).WithField("container", c.ID).WithError(err).Warn("a disk of privileged_host_disks is not given to the container")
@@ -72,12 +76,32 @@ func (c *Container) addDisks(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("device %s: %w", d.Path, err)
 		}
-		c.paths.Devices[d.Path] = true
-		c.devices = append(c.devices, &api.Device{
-			Path: d.Path, Driver: used.Driver, Source: used.Place, Mode: d.Mode, Uid: d.UID, Gid: d.GID, Access: d.Access,
-		})
+		c.addDisk(d, used)
 	}
 	return nil
+}
+
+// addMountedDisk attaches a block device that is the source of a bind mount, and has a
+// node made at the mount's destination.
+func (c *Container) addMountedDisk(ctx context.Context, v volume.Volume) error {
+	d, err := bundle.MountedDevice(c.Bundle.Spec, v.Index)
+	if err != nil {
+		return err
+	}
+	used, err := c.useDisk(ctx, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly()})
+	if err != nil {
+		return err
+	}
+	c.addDisk(d, used)
+	return nil
+}
+
+// addDisk has the guest make a disk's node in the container.
+func (c *Container) addDisk(d bundle.BlockDevice, used *disk.Disk) {
+	c.paths.Devices[d.Path] = true
+	c.devices = append(c.devices, &api.Device{
+		Path: d.Path, Driver: used.Driver, Source: used.Place, Mode: d.Mode, Uid: d.UID, Gid: d.GID, Access: d.Access,
+	})
 }
 
 // unusable reports whether the machine cannot have the disk now: the host or

@@ -99,17 +99,22 @@ func (p *podVolumes) settle(key string, v *podVolume, target string, err error) 
 	close(v.ready)
 }
 
-// hostBinds lists the container's bind mounts that need the host's files. The source of
-// one at /dev/shm may be a user's volume rather than something that the engine mounts
-// itself, which is found out no longer than ctx.
+// hostBinds lists the container's bind mounts that need the host's files. Where the
+// host has to be asked about a source, that takes no longer than ctx.
 func (c *Container) hostBinds(ctx context.Context) (binds []guestspec.Bind, err error) {
-	kubelet := c.pod.opts.Config.Runtime.KubeletDir
-	binds = guestspec.HostBinds(c.Bundle.Spec, func(source string) bool {
-		is, failed := intime.Call(ctx, func() (bool, error) { return volume.IsVolume(kubelet, source), nil }, nil)
-		if failed != nil {
-			err = fmt.Errorf("mount %s: %w", source, failed)
+	ask := func(question func(source string) bool) func(source string) bool {
+		return func(source string) bool {
+			is, failed := intime.Call(ctx, func() (bool, error) { return question(source), nil }, nil)
+			if failed != nil {
+				err = fmt.Errorf("mount %s: %w", source, failed)
+			}
+			return is
 		}
-		return is
+	}
+	kubelet := c.pod.opts.Config.Runtime.KubeletDir
+	binds = guestspec.HostBinds(c.Bundle.Spec, guestspec.Sources{
+		IsVolume: ask(func(source string) bool { return volume.IsVolume(kubelet, source) }),
+		IsHosts:  ask(volume.IsHosts),
 	})
 	return binds, err
 }
@@ -187,7 +192,7 @@ func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 }
 
 // addVolume brings a volume that is not in the container's part of the share into
-// the guest, and returns its path there.
+// the guest, and returns its path there; none for a Device.
 func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, error) {
 	if err := c.pod.checkUp(); err != nil {
 		return "", err
@@ -209,6 +214,8 @@ func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, err
 		return c.partOfVolume(v, at), nil
 	case volume.Socket:
 		return c.forwardSocket(ctx, v)
+	case volume.Device:
+		return "", c.addMountedDisk(ctx, v)
 	}
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)
 }

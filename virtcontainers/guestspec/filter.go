@@ -99,12 +99,15 @@ func clone(spec *specs.Spec) (*specs.Spec, error) {
 // filterMounts replaces mounts' sources by the guest's, and drops the options
 // that the host implements.
 func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
-	for i := range spec.Mounts {
-		m := &spec.Mounts[i]
+	mounts := spec.Mounts[:0]
+	for i, m := range spec.Mounts {
 		m.UIDMappings, m.GIDMappings = nil, nil
 		m.Options = without(m.Options, idmapped...)
 		bind, placed := paths.find(i)
 		if placed {
+			if bind.At == "" {
+				continue
+			}
 			m.Source = bind.At
 			if m.Type == socketType {
 				m.Type, m.Options = "bind", append(without(m.Options, "bind", "rbind"), "bind")
@@ -112,14 +115,16 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 			if hasAny(m.Options, shared) {
 				g.Dropped = append(g.Dropped, "propagation to the host of what is mounted below "+m.Destination)
 			}
-		} else if isShm(*m) && isBind(*m) {
+		} else if isShm(m) && isBind(m) {
 			m.Source = paths.Shm
 		}
 		if bind.Writable {
 			m.Options = without(m.Options, "ro", "rro")
 		}
 		m.Options = append(m.Options, bind.Flags...)
+		mounts = append(mounts, m)
 	}
+	spec.Mounts = mounts
 }
 
 // dropDevices removes the host's device nodes, and the cgroup rules for the

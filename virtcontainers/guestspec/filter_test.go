@@ -53,6 +53,9 @@ func hostSpec() *specs.Spec {
 	}
 }
 
+// none has no volume at /dev/shm and nothing below /dev.
+var none = Sources{IsVolume: func(string) bool { return false }, IsHosts: func(string) bool { return false }}
+
 func TestHostBinds(t *testing.T) {
 	want := []Bind{
 		{Index: 1, Source: "/var/lib/pod/hosts", ReadOnly: true, Recursive: true},
@@ -60,7 +63,7 @@ func TestHostBinds(t *testing.T) {
 		{Index: 5, Source: "/srv/m", ReadOnly: true, RecursiveReadOnly: true, Recursive: true, Slave: true, IDMap: &IDMap{UIDs: ids, GIDs: ids}},
 		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{UIDs: userIDs, GIDs: userIDs, Recursive: true}, KeepsFlags: true},
 	}
-	if diff := cmp.Diff(want, HostBinds(hostSpec(), func(string) bool { return false })); diff != "" {
+	if diff := cmp.Diff(want, HostBinds(hostSpec(), none)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -73,7 +76,7 @@ func TestKeepsFlags(t *testing.T) {
 	} {
 		spec := hostSpec()
 		spec.Mounts = []specs.Mount{{Destination: "/data", Source: "/srv", Options: strings.Fields(options)}}
-		if got := HostBinds(spec, nil)[0].KeepsFlags; got != want {
+		if got := HostBinds(spec, none)[0].KeepsFlags; got != want {
 			t.Errorf("%s: %v, want %v", options, got, want)
 		}
 	}
@@ -89,7 +92,7 @@ func TestReadOnly(t *testing.T) {
 	} {
 		spec := hostSpec()
 		spec.Mounts = []specs.Mount{{Destination: "/data", Source: "/srv", Options: append(strings.Fields(options), "rbind")}}
-		b := HostBinds(spec, nil)[0]
+		b := HostBinds(spec, none)[0]
 		if got := (answer{b.ReadOnly, b.RecursiveReadOnly}); got != want {
 			t.Errorf("%s: %+v, want %+v", options, got, want)
 		}
@@ -103,7 +106,7 @@ func TestShm(t *testing.T) {
 		{Destination: "/dev/shm/", Source: "/run/engine/shm", Options: []string{"rbind"}},
 		{Destination: "/dev//shm", Source: "/srv/data", Options: []string{"rbind"}},
 	}
-	binds := HostBinds(spec, func(source string) bool { return source == "/srv/data" })
+	binds := HostBinds(spec, Sources{IsVolume: func(source string) bool { return source == "/srv/data" }, IsHosts: none.IsHosts})
 	if diff := cmp.Diff([]Bind{{Index: 1, Source: "/srv/data", Recursive: true, KeepsFlags: true}}, binds); diff != "" {
 		t.Error(diff)
 	}
@@ -242,11 +245,36 @@ func FuzzFilter(f *testing.F) {
 // Only what is below the kernel's directories is the guest's own.
 func TestKernelPaths(t *testing.T) {
 	for source, want := range map[string]bool{
-		"/proc": true, "/proc/": true, "//sys/fs": true, "/dev/./shm": true, "/etc/../proc/1": true,
+		"/proc": true, "/proc/": true, "//sys/fs": true, "/dev/./shm": true, "/etc/../proc/1": true, "/dev/shm/data": false, "/sys/../dev/shm/data": false,
 		"/dev/../etc": false, "/proc/..": false, "/process": false, "/": false,
 	} {
-		if got := isKernelPath(source); got != want {
+		ask := Sources{IsHosts: func(source string) bool { return strings.HasSuffix(source, "/data") }}
+		if got := ask.isGuests(source); got != want {
 			t.Errorf("%s: %t, want %t", source, got, want)
 		}
+	}
+}
+
+// The guest makes a disk's node at the mount's destination.
+func TestMountOfADisk(t *testing.T) {
+	spec := hostSpec()
+	spec.Mounts = []specs.Mount{
+		{Destination: "/disk", Source: "/dev/sdx", Type: "bind", Options: []string{"rbind"}},
+		{Destination: "/data", Source: "/srv/data", Type: "bind", Options: []string{"rbind"}},
+	}
+	binds := HostBinds(spec, Sources{IsHosts: func(source string) bool { return source == "/dev/sdx" }})
+	if len(binds) != 2 {
+		t.Fatalf("%d binds, want both", len(binds))
+	}
+	g, err := Filter(spec, Paths{Rootfs: "/guest/rootfs", Binds: []Placed{{Bind: binds[0]}, {Bind: binds[1], At: "/guest/data"}}}, Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out specs.Spec
+	if err := json.Unmarshal(g.JSON, &out); err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Mounts) != 1 || out.Mounts[0].Source != "/guest/data" {
+		t.Errorf("the guest mounts %+v, want only /data", out.Mounts)
 	}
 }

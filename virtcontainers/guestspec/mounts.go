@@ -61,7 +61,8 @@ type IDMap struct {
 // Placed is a bind whose source was brought into the guest.
 type Placed struct {
 	Bind
-	// At is the source's path in the guest.
+	// At is the source's path in the guest, empty if the guest makes a node for it at
+	// the mount's destination: then there is nothing to mount.
 	At string
 	// Writable is set for a read-only bind that the guest must mount writable:
 	// the host refuses writes to it but not to mounts below it, present or later,
@@ -72,14 +73,23 @@ type Placed struct {
 	Flags []string
 }
 
+// Sources answers what only a look at a mount's source on the host can tell.
+type Sources struct {
+	// IsVolume reports whether the source of a mount at /dev/shm is a user's volume.
+	IsVolume func(source string) bool
+	// IsHosts reports whether a source below /dev is one that a guest can have of the
+	// host, such as a disk.
+	IsHosts func(source string) bool
+}
+
 // HostBinds lists the spec's bind mounts that need the host's files. Binds of
-// /proc, /sys and /dev mean the guest's own; a mount at /dev/shm means the
-// pod's, unless isVolume reports that its source is a user's volume.
-func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
+// /proc, /sys and, but for what IsHosts says, /dev mean the guest's own; a mount at
+// /dev/shm means the pod's, unless its source is a volume.
+func HostBinds(spec *specs.Spec, ask Sources) []Bind {
 	var binds []Bind
 	for i, m := range spec.Mounts {
 		socket := m.Type == socketType
-		if !socket && (!isBind(m) || isKernelPath(m.Source) || isShm(m) && !isVolume(m.Source)) {
+		if !socket && (!isBind(m) || ask.isGuests(m.Source) || isShm(m) && !ask.IsVolume(m.Source)) {
 			continue
 		}
 		readOnly, recursive := isReadOnly(m.Options)
@@ -173,12 +183,13 @@ func isReadOnly(options []string) (readOnly, recursive bool) {
 
 func isShm(m specs.Mount) bool { return path.Clean("/"+m.Destination) == ShmDestination }
 
-func isKernelPath(source string) bool {
+// isGuests reports whether a mount's source means the guest's own file.
+func (ask Sources) isGuests(source string) bool {
+	return isBelow(source, "/proc", "/sys") || isBelow(source, "/dev") && !ask.IsHosts(source)
+}
+
+// isBelow reports whether a path is one of the directories, or below it.
+func isBelow(source string, dirs ...string) bool {
 	source = path.Clean(source)
-	for _, dir := range []string{"/proc", "/sys", "/dev"} {
-		if source == dir || strings.HasPrefix(source, dir+"/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(dirs, func(dir string) bool { return source == dir || strings.HasPrefix(source, dir+"/") })
 }

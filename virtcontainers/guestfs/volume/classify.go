@@ -61,6 +61,10 @@ func (c *classifier) classify(b guestspec.Bind) (Volume, error) {
 	if found, err := c.assigned(&v, src); found || err != nil {
 		return v, err
 	}
+	if isBlock(src.info.Mode()) {
+		v.Kind = Device
+		return v, nil
+	}
 	if src.located {
 		return c.kubeletVolume(v, src)
 	}

@@ -32,6 +32,8 @@ const (
 	// Socket is a UNIX socket in the guest whose connections go to one on the
 	// host.
 	Socket
+	// Device is a block device: a disk, of which the container gets a node.
+	Device
 )
 
 // Limits bound a Copied volume: it takes the guest's memory, and is read again

@@ -1,0 +1,58 @@
+package volume
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+func TestIsHosts(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs to make files below /dev")
+	}
+	memory, err := os.MkdirTemp("/dev/shm", "kbhosts")
+	if err != nil {
+		t.Skip("needs /dev/shm:", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(memory) })
+	devices, err := os.MkdirTemp("/dev", "kbhosts")
+	if err != nil {
+		t.Skip("needs a /dev in which directories can be made:", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(devices) })
+	file := write(t, filepath.Join(devices, "file"), "text")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(devices, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	disk := filepath.Join(devices, "disk")
+	if err := unix.Mknod(disk, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 99))); err != nil {
+		t.Skip("needs to make device nodes:", err)
+	}
+	link := filepath.Join(devices, "link")
+	if err := os.Symlink(disk, link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		memory: true, file: true, filepath.Join(devices, "log"): true, disk: true, link: true,
+		devices: false, "/dev": false, "/dev/shm": false, "/dev/./shm/": false, "/dev/null": false, "/dev/pts": false, "/dev/no-such": false,
+	} {
+		if got := IsHosts(path); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+	n := newNode(t)
+	for _, opts := range []Options{shared, {}} {
+		for _, source := range []string{disk, link} {
+			if v, err := n.classify(opts, guestspec.Bind{Source: source}); err != nil || v.Kind != Device {
+				t.Errorf("%s is of kind %v, %v; want a device", source, v.Kind, err)
+			}
+		}
+	}
+}
