@@ -173,7 +173,7 @@ func allMachines(containerd []testFunc) []suite {
 	return rows
 }
 
-// warm has all suites of ordinary pods but one, drawn anew in each run, start their
+// warm has three in four suites of ordinary pods, drawn anew in each run, start their
 // pods from templates: the tests hold for both ways to start, and a boot takes longer.
 // chaos tests both: a draw decides how its pods start.
 func warm(rows []suite) {
@@ -186,17 +186,17 @@ func warm(rows []suite) {
 			chosen = append(chosen, i)
 		}
 	}
-	cold := rand.IntN(len(ordinary))
-	for _, i := range append(chosen, slices.Delete(ordinary, cold, cold+1)...) {
+	rand.Shuffle(len(ordinary), func(i, j int) { ordinary[i], ordinary[j] = ordinary[j], ordinary[i] })
+	for _, i := range append(chosen, ordinary[len(ordinary)/4:]...) {
 		rows[i].env = append(slices.Clone(rows[i].env), "KATABOX_TEST_TEMPLATE=1")
 	}
 }
 
-// isOrdinary reports whether a suite's pods are like any others, and its containerd is
-// the harness's, which makes the template.
+// isOrdinary reports whether a suite's pods are like any others, and have a
+// configuration of the harness's, which knows about templates.
 func isOrdinary(name string) bool {
 	switch name {
-	case "cri", "network", "soak", "containerd-crowd":
+	case "cri", "network", "soak", "containerd-crowd", "engines", "client", "run", "oci":
 		return true
 	}
 	return strings.HasPrefix(name, "containerd-2.4/") || strings.HasPrefix(name, "containerd-1.6/")
