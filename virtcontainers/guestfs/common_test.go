@@ -2,6 +2,8 @@ package guestfs
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -123,4 +125,22 @@ func TestMountsOfSavedContainer(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// The guest's error about a mount has the path in the guest.
+func TestExplainMount(t *testing.T) {
+	dir, name := t.TempDir(), file(t, "file")
+	c := sharingPod(t).Container(mounting(t, "c1", map[string]string{"/dir": dir, "/file": name}))
+	places := placesOf(t, c)
+	for destination, source := range map[string]string{"/dir": dir, "/file": name} {
+		refused := fmt.Errorf("error mounting %q to rootfs at %q: not a directory", places[destination], destination)
+		if err := c.Explain(refused); !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), "volume "+source+": ") {
+			t.Errorf("explained as %q, want %s in it", err, source)
+		}
+	}
+	for _, text := range []string{"no such program", `error mounting "` + places["/dir"] + `0" to rootfs`, `error mounting ""`} {
+		if err := c.Explain(errors.New(text)); err.Error() != text {
+			t.Errorf("%q is explained as %q", text, err)
+		}
+	}
 }

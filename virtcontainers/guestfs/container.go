@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/types"
@@ -155,17 +157,28 @@ func (c *Container) add(s *api.Storage, source string) {
 	c.sources[s.Target] = source
 }
 
-// Explain adds the storage's source on the host to a guest's error about it.
+// Explain adds the source on the host to a guest's error about a storage or a mount,
+// which has only the path in the guest.
 func (c *Container) Explain(err error) error {
-	var failed *guest.StorageError
-	if !errors.As(err, &failed) {
-		return err
-	}
-	source, known := c.sources[failed.Target]
+	source, known := c.failedSource(err)
 	if !known {
 		return err
 	}
 	return fmt.Errorf("%s: %w", source, err)
+}
+
+func (c *Container) failedSource(err error) (source string, known bool) {
+	var failed *guest.StorageError
+	if errors.As(err, &failed) {
+		source, known = c.sources[failed.Target]
+		return source, known
+	}
+	for _, b := range c.paths.Binds {
+		if b.At != "" && strings.Contains(err.Error(), strconv.Quote(b.At)) { // as libcontainer writes it
+			return "volume " + b.Source, true
+		}
+	}
+	return "", false
 }
 
 // addRootfs makes the container's root file system reachable: as disks if it
