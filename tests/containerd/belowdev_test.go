@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,8 +72,8 @@ func TestMountsBelowDev(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
-		memory, err := os.MkdirTemp("/dev/shm", "katabox-test-")
-		if err != nil {
+		memory := fmt.Sprintf("/dev/shm/katabox-test-%d", os.Getpid())
+		if err := os.Mkdir(memory, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(memory) })
@@ -85,7 +86,7 @@ func TestMountsBelowDev(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(memory, "made")); err != nil || string(got) != "back\n" {
 			t.Errorf("the host reads %q, %v", got, err)
 		}
-		_, err = pod.Add(ctx, harness.ContainerConfig{Name: "refused", Args: []string{"true"}, Spec: []oci.SpecOpts{mounted("/dev/bus/no-such", "/bus")}})
+		_, err := pod.Add(ctx, harness.ContainerConfig{Name: "refused", Args: []string{"true"}, Spec: []oci.SpecOpts{mounted("/dev/bus/no-such", "/bus")}})
 		if err == nil || !strings.Contains(err.Error(), "mount at /bus: the guest has no /dev/bus/no-such") {
 			t.Errorf("a directory that the guest lacks: %v", err)
 		}

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,20 +12,22 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
+// makeIn makes a directory in another one.
+func makeIn(t *testing.T, dir string) string {
+	t.Helper()
+	made := filepath.Join(dir, fmt.Sprintf("katabox-test-%d", os.Getpid()))
+	if err := os.Mkdir(made, 0o755); err != nil {
+		t.Skip("needs to make a directory:", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(made) })
+	return made
+}
+
 func TestIsHosts(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs to make files below /dev")
 	}
-	memory, err := os.MkdirTemp("/dev/shm", "kbhosts")
-	if err != nil {
-		t.Skip("needs /dev/shm:", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(memory) })
-	devices, err := os.MkdirTemp("/dev", "kbhosts")
-	if err != nil {
-		t.Skip("needs a /dev in which directories can be made:", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(devices) })
+	memory, devices := makeIn(t, "/dev/shm"), makeIn(t, "/dev")
 	file := write(t, filepath.Join(devices, "file"), "text")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(devices, "log"))
 	if err != nil {
