@@ -36,6 +36,9 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := allowPIDs("/proc"); err != nil {
 		log.G(ctx).WithError(err).Warn("the guest has as many process ids as its kernel begins with")
 	}
+	if err := reserveThreads("/proc"); err != nil {
+		log.G(ctx).WithError(err).Warn("the agent has no threads of its own")
+	}
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {
 		return nil, err
