@@ -37,7 +37,7 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 		log.G(ctx).WithError(err).Warn("the guest has as many process ids as its kernel begins with")
 	}
 	if err := reserveThreads("/proc"); err != nil {
-		log.G(ctx).WithError(err).Warn("the agent has no threads of its own")
+		log.G(ctx).WithError(err).Warn("no threads are reserved for the agent")
 	}
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {
