@@ -36,6 +36,12 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := allowPIDs("/proc"); err != nil {
 		log.G(ctx).WithError(err).Warn("the guest has as many process ids as its kernel begins with")
 	}
+	if err := reserveThreads("/proc"); err != nil {
+		log.G(ctx).WithError(err).Warn("no threads are reserved for the agent")
+	}
+	if err := allowWatches("/proc"); err != nil {
+		log.G(ctx).WithError(err).Warn("a container that watches many files can keep the agent from serving")
+	}
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,12 @@ import (
 // stacks of 16 KiB may be an eighth of it (kernel/fork.c, set_max_threads).
 const threadsPerMiB = 8
 
+// ReservedThreads is how many threads the kernel allows in addition, for its own and the
+// agent's: those of containers are limited to the others. Without them a container's fork
+// bomb would end the machine, because the agent ends if it cannot start a thread. The
+// kernel has some hundred with many CPUs, and the agent one for each process it waits for.
+const ReservedThreads = 512
+
 // removeLimits removes the limits on a user's processes and on the signals that wait
 // for them, of which each POSIX timer has one, on cores and on locked memory. Containers whose specs set
 // none inherit them, as they do with runc from an engine. Linux's own for the first two
@@ -46,25 +52,64 @@ func allowPIDs(proc string) error {
 	return nil
 }
 
+// maxWatches is more than the guest's memory has room for.
+const maxWatches = 1 << 31
+
+// allowWatches removes the limit on how many files a user's epolls watch. The agent and
+// containers' root are one user to the kernel, and with none left the agent could not serve
+// a connection of the host's: no exec or container could be started. Linux allows what fits
+// into a 25th of the memory at its start; the kernel counts a container's as its memory.
+// proc is where procfs is mounted.
+func allowWatches(proc string) error {
+	if err := writeFile(filepath.Join(proc, "sys/fs/epoll/max_user_watches"), strconv.Itoa(maxWatches)); err != nil {
+		return fmt.Errorf("allow %d files that epoll watches: %w", maxWatches, err)
+	}
+	return nil
+}
+
+// reserveThreads allows ReservedThreads in addition to what the kernel allowed at its start.
+// It must be called once. proc is where procfs is mounted.
+func reserveThreads(proc string) error {
+	now, err := threadsMax(proc)
+	if err != nil {
+		return err
+	}
+	return allowThreads(proc, now+ReservedThreads)
+}
+
 // raiseThreads allows as many threads as the kernel would have at its start with
-// mib of memory: by itself it does not follow memory that is added. It never lowers
-// the number.
+// mib of memory, and ReservedThreads: by itself it does not follow memory that is added.
+// It never lowers the number.
 func (r *Resources) raiseThreads(mib uint64) error {
-	file := filepath.Join(r.proc, "sys/kernel/threads-max")
-	text, err := os.ReadFile(file)
+	now, err := threadsMax(r.proc)
 	if err != nil {
-		return fmt.Errorf("read number of threads: %w", err)
+		return err
 	}
-	now, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return fmt.Errorf("read number of threads: %w", err)
-	}
-	want := mib * threadsPerMiB
+	want := mib*threadsPerMiB + ReservedThreads
 	if want <= now {
 		return nil
 	}
-	if err := writeFile(file, strconv.FormatUint(want, 10)); err != nil {
-		return fmt.Errorf("allow %d threads: %w", want, err)
+	return allowThreads(r.proc, want)
+}
+
+// threadsFile has how many threads the kernel allows, below where procfs is mounted.
+const threadsFile = "sys/kernel/threads-max"
+
+func threadsMax(proc string) (uint64, error) {
+	text, err := os.ReadFile(filepath.Join(proc, threadsFile))
+	if err != nil {
+		return 0, fmt.Errorf("read number of threads: %w", err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read number of threads: %w", err)
+	}
+	return n, nil
+}
+
+func allowThreads(proc string, n uint64) error {
+	if err := writeFile(filepath.Join(proc, threadsFile), strconv.FormatUint(n, 10)); err != nil {
+		return fmt.Errorf("allow %d threads: %w", n, err)
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 // never fewer than before.
 func TestThreadsFollowMemory(t *testing.T) {
 	for _, test := range []struct{ before, after string }{
-		{"1604", "3072"}, // 384 MiB
-		{"3072", "3072"},
+		{"2116", "3584"}, // 384 MiB
+		{"3584", "3584"},
 		{"100000", "100000"},
 	} {
 		r, f, _ := newResources(t)
@@ -25,6 +25,42 @@ func TestThreadsFollowMemory(t *testing.T) {
 		if got := strings.TrimSpace(string(text)); err != nil || got != test.after {
 			t.Errorf("%s threads became %q, want %s: %v", test.before, got, test.after, err)
 		}
+	}
+}
+
+// The kernel allows threads in addition to its own number, for itself and the agent.
+func TestReservedThreads(t *testing.T) {
+	proc := t.TempDir()
+	file := filepath.Join(proc, threadsFile)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("1604\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := reserveThreads(proc); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "2116" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// epoll watches any number of files.
+func TestWatches(t *testing.T) {
+	proc := t.TempDir()
+	file := filepath.Join(proc, "sys/fs/epoll/max_user_watches")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("57000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := allowWatches(proc); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "2147483648" {
+		t.Errorf("%q, %v", text, err)
 	}
 }
 

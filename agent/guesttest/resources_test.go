@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/pci"
 )
 
@@ -50,8 +51,11 @@ func TestGuestResources(t *testing.T) {
 		t.Errorf("MemTotal was %d MiB and is %d", before, now)
 	}
 	threads, err := strconv.Atoi(strings.TrimSpace(fileIn(t, "/proc/sys/kernel/threads-max")))
-	if want := threadsPerMiB * (startMiB + dimmMiB + vmemMiB); err != nil || threads < want {
+	if want := threadsPerMiB*(startMiB+dimmMiB+vmemMiB) + guest.ReservedThreads; err != nil || threads < want {
 		t.Errorf("the kernel allows %d threads, want %d for this much memory: %v", threads, want, err)
+	}
+	if got := strings.TrimSpace(fileIn(t, "/sys/fs/cgroup/katabox/pids.max")); got != strconv.Itoa(threads-guest.ReservedThreads) {
+		t.Errorf("containers may have %s threads of %d", got, threads)
 	}
 	resp, err = m.guest.SetResources(t.Context(), &api.SetResourcesRequest{Cpus: 1, MemoryMib: startMiB})
 	if err != nil || resp.GetCpus() != 2 || resp.GetMemoryMib() != startMiB+dimmMiB+vmemMiB {

@@ -69,6 +69,8 @@ func (r *fakeRuntime) LimitMemory(bytes uint64) error {
 	return r.limitErr
 }
 
+func (r *fakeRuntime) LimitThreads(uint64) error { return nil }
+
 func (r *fakeRuntime) SetHooks(dir string) error {
 	r.hooks = dir
 	return nil

@@ -30,6 +30,9 @@ func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesReq
 		}
 		log.G(ctx).WithError(err).Warn("fewer resources than the host has given")
 	}
+	if err := s.pod.config.Runtime.LimitThreads(guest.ReservedThreads); err != nil {
+		log.G(ctx).WithError(err).Warn("the containers may have no more threads than before")
+	}
 	if err := s.pod.network.UseQueues(have.CPUs); err != nil {
 		log.G(ctx).WithError(err).Warn("the network does not use all CPUs")
 	}

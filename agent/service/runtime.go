@@ -15,6 +15,7 @@ import (
 type Runtime interface {
 	SetHooks(dir string) error
 	LimitMemory(bytes uint64) error
+	LimitThreads(reserved uint64) error
 	Create(spec *specs.Spec, at container.Placement, stdio container.Stdio) (Container, Process, error)
 }
 

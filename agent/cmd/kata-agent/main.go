@@ -66,12 +66,16 @@ func run(ctx context.Context, started time.Duration) error {
 	}
 	log.L.Logger.SetLevel(opts.LogLevel)
 	confine := sync.OnceValue(container.RefuseVsock)
-	go func() { _ = confine() }() // containers wait for it; the agent's start need not
 	reaper := guest.NewReaper()
+	runtime := &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: confine, Spans: rec}
+	go func() {
+		if err := runtime.LimitThreads(guest.ReservedThreads); err != nil {
+			log.G(ctx).WithError(err).Warn("a container with many processes can end the machine")
+		}
+		_ = confine() // containers wait for it; the agent's start need not
+	}()
 	pod := service.NewPod(service.Config{
-		Runtime: service.LibRuntime{Runtime: &container.Runtime{
-			StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: confine, Spans: rec,
-		}},
+		Runtime: service.LibRuntime{Runtime: runtime},
 		Mounter: guest.NewMounter(modules),
 		Tables:  &iptables.Tools{Children: reaper, Dirs: iptables.Dirs},
 		RunDir:  api.GuestRunDir,
