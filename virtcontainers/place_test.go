@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/virtcontainers"
@@ -58,10 +59,37 @@ func (p *pod) podFile(name string) string {
 	return ""
 }
 
-// is returns a pod's place as its cgroup's files show it: CPUs and shares.
+// hasV2 reports whether the host's controllers are cgroup v2's.
+func hasV2() bool {
+	_, err := os.Stat(hostcgroup.DefaultRoot + "/cgroup.controllers")
+	return err == nil
+}
+
+// shares returns the pod's weight as its cgroup's file shows it.
+func (p *pod) shares() string {
+	p.t.Helper()
+	if hasV2() {
+		return p.podFile("cpu.weight")
+	}
+	return p.podFile("cpu.shares")
+}
+
+// is returns a pod's place as its cgroup's files show it: CPUs and shares. A cgroup
+// of v2 that has all CPUs of its parent names none.
 func (p *pod) is() string {
 	p.t.Helper()
-	return p.podFile("cpuset.cpus") + " " + p.podFile("cpu.shares")
+	if hasV2() {
+		return p.podFile("cpuset.cpus.effective") + " " + p.shares()
+	}
+	return p.podFile("cpuset.cpus") + " " + p.shares()
+}
+
+// asShown returns what shares returns for a number of shares.
+func asShown(shares uint64) string {
+	if hasV2() {
+		shares = cgroups.ConvertCPUSharesToCgroupV2Value(shares)
+	}
+	return fmt.Sprint(shares)
 }
 
 // A pod's cgroup has the CPUs and the shares of the containers that have not
@@ -73,7 +101,8 @@ func TestPodPlace(t *testing.T) {
 			p, _ := cgroupPod(t, func(o *virtcontainers.Options) { o.Config.Runtime.StaticSizing = static })
 			containers := map[string]*virtcontainers.Container{}
 			for _, step := range []struct{ id, cpus, want string }{
-				{sandboxID, "", "0-1 100"}, {"a", "0", "0 200"}, {"b", "1", "0-1 300"}, {"c", "1", "0-1 400"},
+				{sandboxID, "", "0-1 " + asShown(100)}, {"a", "0", "0 " + asShown(200)},
+				{"b", "1", "0-1 " + asShown(300)}, {"c", "1", "0-1 " + asShown(400)},
 			} {
 				c, err := p.placed(t.Context(), step.id, step.cpus, 100)
 				if err != nil {
@@ -89,28 +118,28 @@ func TestPodPlace(t *testing.T) {
 				eventually(t, what+": "+want, func() bool { return p.is() == want })
 			}
 			p.exits("a", "", 0)
-			becomes("one has ended", "1 300")
+			becomes("one has ended", "1 "+asShown(300))
 			shares := uint64(50)
 			if err := containers["b"].Update(t.Context(), encoded(t, &specs.LinuxResources{
 				CPU: &specs.LinuxCPU{Cpus: "0", Shares: &shares},
 			})); err != nil {
 				t.Error(err)
 			}
-			becomes("an update", "0-1 250")
+			becomes("an update", "0-1 "+asShown(250))
 			if _, err := containers["c"].Delete(t.Context()); err != nil {
 				t.Error(err)
 			}
-			becomes("one was deleted", "0 150")
+			becomes("one was deleted", "0 "+asShown(150))
 			p.host.Agent.Fail("Create", errInjected)
 			if _, err := p.placed(t.Context(), "d", "1", 100); err == nil {
 				t.Error("a create that fails: no error")
 			}
-			becomes("a create has failed", "0 150")
+			becomes("a create has failed", "0 "+asShown(150))
 			p.host.Agent.Fail("Update", errInjected)
 			if err := containers["b"].Update(t.Context(), encoded(t, &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "1"}})); err == nil {
 				t.Error("an update that fails: no error")
 			}
-			becomes("an update has failed", "0 150")
+			becomes("an update has failed", "0 "+asShown(150))
 		})
 	}
 }
@@ -122,7 +151,7 @@ func TestSingleContainersPlace(t *testing.T) {
 	if _, err := p.placed(t.Context(), sandboxID, "1", 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.is(); got != "1 1024" {
+	if got := p.is(); got != "1 "+asShown(1024) {
 		t.Errorf("the pod has %q", got)
 	}
 }
@@ -133,10 +162,9 @@ func TestPauseDoesNotStarveThePod(t *testing.T) {
 	needTwoCPUs(t)
 	p, _ := cgroupPod(t, nil)
 	for _, step := range []struct {
-		id     string
-		shares uint64
-		want   string
-	}{{sandboxID, 2, "1024"}, {"work", 100, "100"}, {"more", 2, "102"}} {
+		id           string
+		shares, want uint64
+	}{{sandboxID, 2, 1024}, {"work", 100, 100}, {"more", 2, 102}} {
 		opts := p.options(step.id, nil)
 		opts.Bundle.Spec.Annotations = map[string]string{"io.kubernetes.docker.type": "container", "io.kubernetes.sandbox.id": sandboxID}
 		if step.id == sandboxID {
@@ -146,8 +174,8 @@ func TestPauseDoesNotStarveThePod(t *testing.T) {
 		if _, err := p.Create(t.Context(), opts, ignore); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.podFile("cpu.shares"); got != step.want {
-			t.Errorf("with container %s the pod has %s shares, want %s", step.id, got, step.want)
+		if got, want := p.shares(), asShown(step.want); got != want {
+			t.Errorf("with container %s the pod has %s shares, want %s", step.id, got, want)
 		}
 	}
 }
@@ -175,11 +203,11 @@ func TestPlacesThatCannotBe(t *testing.T) {
 			if diff := cmp.Diff(map[bool]int{true: 0, false: 1}[only], lines.count("does not have all of its containers' settings")); diff != "" {
 				t.Errorf("warnings: %s", diff)
 			}
-			want := "1 7"
+			want := "1 " + asShown(7)
 			if only {
 				wantError(t, "a CPU that is not there", err, func(error) bool { return true }, `CPUs "0-1,8191"`)
 			} else {
-				want = "1 14"
+				want = "1 " + asShown(14)
 			}
 			eventually(t, "the pod as it was", func() bool { return p.is() == want })
 		})

@@ -67,6 +67,7 @@ var suites = []suite{
 			"TestCheckpoint",                                          // the same, and its vsock is plugged again
 			"TestDynamicSizing",                                       // CPUs are added and, with KVM only, removed
 			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's paths and counters
+			"TestPodCgroupWithoutPath", "TestPodCgroupHoldsTheMachine", // v2's bounds, and KVM's smaller overhead
 		},
 	},
 	{
