@@ -39,8 +39,8 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := reserveThreads("/proc"); err != nil {
 		log.G(ctx).WithError(err).Warn("no threads are reserved for the agent")
 	}
-	if err := allowWatches("/proc"); err != nil {
-		log.G(ctx).WithError(err).Warn("a container that watches many files can keep the agent from serving")
+	if err := removeSharedLimits("/proc"); err != nil {
+		log.G(ctx).WithError(err).Warn("the kernel's limits on what it gives to a user stay")
 	}
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {

@@ -52,21 +52,6 @@ func allowPIDs(proc string) error {
 	return nil
 }
 
-// maxWatches is more than the guest's memory has room for.
-const maxWatches = 1 << 31
-
-// allowWatches removes the limit on how many files a user's epolls watch. The agent and
-// containers' root are one user to the kernel, and with none left the agent could not serve
-// a connection of the host's: no exec or container could be started. Linux allows what fits
-// into a 25th of the memory at its start; the kernel counts a container's as its memory.
-// proc is where procfs is mounted.
-func allowWatches(proc string) error {
-	if err := writeFile(filepath.Join(proc, "sys/fs/epoll/max_user_watches"), strconv.Itoa(maxWatches)); err != nil {
-		return fmt.Errorf("allow %d files that epoll watches: %w", maxWatches, err)
-	}
-	return nil
-}
-
 // reserveThreads allows ReservedThreads in addition to what the kernel allowed at its start.
 // It must be called once. proc is where procfs is mounted.
 func reserveThreads(proc string) error {

@@ -46,24 +46,6 @@ func TestReservedThreads(t *testing.T) {
 	}
 }
 
-// epoll watches any number of files.
-func TestWatches(t *testing.T) {
-	proc := t.TempDir()
-	file := filepath.Join(proc, "sys/fs/epoll/max_user_watches")
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("57000\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := allowWatches(proc); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(file); err != nil || string(text) != "2147483648" {
-		t.Errorf("%q, %v", text, err)
-	}
-}
-
 // The guest has as many process ids as the kernel can give.
 func TestProcessIDs(t *testing.T) {
 	proc := t.TempDir()
