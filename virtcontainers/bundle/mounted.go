@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountedDevice describes the block device that is the source of the spec's mount at
-// index. A mount grants nothing: it fails with errdefs.ErrFailedPrecondition if the rules
-// of the container's cgroup do not let it read the device.
-func MountedDevice(spec *specs.Spec, index int) (BlockDevice, error) {
-	m := spec.Mounts[index]
+// MountedDevice describes the block device at a path of the host, to which the source of
+// the spec's mount at index leads. A mount grants nothing: it fails with
+// errdefs.ErrFailedPrecondition if the rules of the container's cgroup allow neither to
+// read nor to write the device.
+func MountedDevice(spec *specs.Spec, index int, node string) (BlockDevice, error) {
 	var st unix.Stat_t
-	if err := unix.Stat(m.Source, &st); err != nil {
-		return BlockDevice{}, fmt.Errorf("inspect %s: %w", m.Source, err)
+	if err := unix.Stat(node, &st); err != nil {
+		return BlockDevice{}, fmt.Errorf("inspect %s: %w", node, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return BlockDevice{}, fmt.Errorf("%s is no longer a block device: %w", m.Source, errdefs.ErrFailedPrecondition)
+		return BlockDevice{}, fmt.Errorf("%s is no longer a block device: %w", node, errdefs.ErrFailedPrecondition)
 	}
 	d := specs.LinuxDevice{Type: "b", Major: int64(unix.Major(st.Rdev)), Minor: int64(unix.Minor(st.Rdev))}
 	access := allowed(d, deviceRules(spec))
@@ -28,7 +28,7 @@ func MountedDevice(spec *specs.Spec, index int) (BlockDevice, error) {
 			d.Major, d.Minor, errdefs.ErrFailedPrecondition)
 	}
 	return BlockDevice{
-		Path: path.Clean("/" + m.Destination), HostPath: m.Source, Access: access,
+		Path: path.Clean("/" + spec.Mounts[index].Destination), HostPath: node, Access: access,
 		Mode: st.Mode & 0o777, UID: st.Uid, GID: st.Gid,
 	}, nil
 }

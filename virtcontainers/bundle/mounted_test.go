@@ -35,7 +35,7 @@ func TestMountedDevice(t *testing.T) {
 	} {
 		spec := withDevices(tt.rules)
 		spec.Mounts = []specs.Mount{{Destination: "/tmp", Type: "tmpfs"}, {Destination: "/data/../disk", Source: node, Type: "bind"}}
-		got, err := MountedDevice(spec, 1)
+		got, err := MountedDevice(spec, 1, node)
 		if tt.want == "" {
 			if !errdefs.IsFailedPrecondition(err) {
 				t.Errorf("%s: %+v, %v; want it refused", name, got, err)
@@ -55,7 +55,7 @@ func TestMountedDeviceIsGone(t *testing.T) {
 	spec := withDevices([]specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}})
 	spec.Mounts = []specs.Mount{{Destination: "/a", Source: dir}, {Destination: "/b", Source: filepath.Join(dir, "none")}}
 	for i := range spec.Mounts {
-		if got, err := MountedDevice(spec, i); err == nil {
+		if got, err := MountedDevice(spec, i, spec.Mounts[i].Source); err == nil {
 			t.Errorf("%s: %+v", spec.Mounts[i].Source, got)
 		}
 	}

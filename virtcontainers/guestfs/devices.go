@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
@@ -84,7 +85,8 @@ func (c *Container) addDisks(ctx context.Context) error {
 // addMountedDisk attaches a block device that is the source of a bind mount, and has a
 // node made at the mount's destination.
 func (c *Container) addMountedDisk(ctx context.Context, v volume.Volume) error {
-	d, err := bundle.MountedDevice(c.Bundle.Spec, v.Index)
+	describe := func() (bundle.BlockDevice, error) { return bundle.MountedDevice(c.Bundle.Spec, v.Index, v.Disk.Path) }
+	d, err := intime.Call(ctx, describe, nil)
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,12 @@ func TestIsHosts(t *testing.T) {
 	if err := os.Symlink(disk, link); err != nil {
 		t.Fatal(err)
 	}
+	forged := filepath.Join(memory, "disk")
+	if err := unix.Mknod(forged, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 99))); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]bool{
-		memory: true, file: true, filepath.Join(devices, "log"): true, disk: true, link: true,
+		forged: false, memory: true, file: true, filepath.Join(devices, "log"): true, disk: true, link: true,
 		devices: false, "/dev": false, "/dev/shm": false, "/dev/./shm/": false, "/dev/null": false, "/dev/pts": false, "/dev/no-such": false,
 	} {
 		if got := IsHosts(path); got != want {
@@ -53,9 +57,16 @@ func TestIsHosts(t *testing.T) {
 	n := newNode(t)
 	for _, opts := range []Options{shared, {}} {
 		for _, source := range []string{disk, link} {
-			if v, err := n.classify(opts, guestspec.Bind{Source: source}); err != nil || v.Kind != Device {
-				t.Errorf("%s is of kind %v, %v; want a device", source, v.Kind, err)
+			if v, err := n.classify(opts, guestspec.Bind{Source: source}); err != nil || v.Kind != Device || v.Disk.Path != disk {
+				t.Errorf("%s is of kind %v, %s, %v; want the device", source, v.Kind, v.Disk.Path, err)
 			}
 		}
+	}
+	// A guest can make a node in a volume.
+	if v, err := n.classify(shared, guestspec.Bind{Source: forged}); err != nil || v.Kind != Shared {
+		t.Errorf("a node in a volume is of kind %v, %v; want it shared", v.Kind, err)
+	}
+	if v, err := n.classify(Options{}, guestspec.Bind{Source: forged}); err == nil {
+		t.Errorf("without a share it is of kind %v, want an error", v.Kind)
 	}
 }

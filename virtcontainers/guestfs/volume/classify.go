@@ -61,8 +61,8 @@ func (c *classifier) classify(b guestspec.Bind) (Volume, error) {
 	if found, err := c.assigned(&v, src); found || err != nil {
 		return v, err
 	}
-	if isBlock(src.info.Mode()) {
-		v.Kind = Device
+	if isDisk(src.path, src.info) {
+		v.Kind, v.Disk.Path = Device, src.path
 		return v, nil
 	}
 	if src.located {

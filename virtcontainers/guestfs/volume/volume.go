@@ -61,7 +61,7 @@ type Volume struct {
 	// Back is set for a Copied file that is copied back to the host when the
 	// container has ended.
 	Back bool
-	// Disk is the disk of an Image or Direct volume.
+	// Disk is the disk of an Image or Direct volume; of a Device it has only the path.
 	Disk Disk
 	// Assigned is the path to which a Direct volume's disk was assigned, as the
 	// driver spelled it.
