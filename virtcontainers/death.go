@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -46,10 +47,31 @@ func (m *machine) explain(ctx context.Context, err error) error {
 	if cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	if tail := strings.TrimSpace(m.vm.ConsoleTail()); tail != "" {
+	tail := strings.TrimSpace(m.vm.ConsoleTail())
+	if line := crashIn(tail); line != "" {
+		err = fmt.Errorf("%w; the guest said %q", err, line)
+	}
+	if tail != "" {
 		err = fmt.Errorf("%w; end of the guest's console: %s", err, tail)
 	}
 	return err
+}
+
+// crash matches the line in which a guest says why it ends: Linux's, after the time, and
+// that of Go for the agent.
+var crash = regexp.MustCompile(`(?m)^(?:\[ *[0-9.]+\] )?(Kernel panic - .*|panic: .*|fatal error: .*)`)
+
+// longestCrash bounds what is told of such a line, in bytes.
+const longestCrash = 200
+
+// crashIn returns the first such line of a console; "" if there is none. An engine may cut
+// off the end of an error (Kubernetes shows 1024 bytes), and all of a console's end is long.
+func crashIn(console string) string {
+	found := crash.FindStringSubmatch(console)
+	if found == nil {
+		return ""
+	}
+	return found[1][:min(len(found[1]), longestCrash)]
 }
 
 // explainIfGone adds the guest's last output if the call failed because the

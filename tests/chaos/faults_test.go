@@ -115,7 +115,7 @@ func TestNoAgent(t *testing.T) {
 		if err == nil {
 			t.Fatalf("there is a pod without an agent; removed: %v", pod.Remove(ctx))
 		}
-		if !strings.Contains(err.Error(), "Kernel panic") {
+		if !strings.Contains(err.Error(), `the guest said "Kernel panic`) {
 			t.Errorf("the error does not hold the guest's last words: %v", err)
 		}
 		if took := time.Since(began); took > answerTimeout {
