@@ -153,6 +153,46 @@ func TestPrivilegedBlockVolume(t *testing.T) {
 	})
 }
 
+// A disk that is a hostPath is one for a privileged container, wherever it is mounted. A
+// directory in the node's /dev/shm is the node's.
+func TestHostPathsBelowDev(t *testing.T) {
+	both(t, func(s *stage) {
+		device := s.loop(s.disk("hostpath"))
+		memory := s.memoryDir()
+		pod := s.pod("hostpath", `
+			volumes:
+			- {name: disk, hostPath: {path: `+device+`, type: BlockDevice}}
+			- {name: memory, hostPath: {path: `+memory+`, type: Directory}}
+			containers:
+			- name: main
+			  image: $BUSYBOX
+			  command: [sleep, "1000"]
+			  securityContext: {privileged: true}
+			  volumeMounts: [{name: disk, mountPath: /disk}, {name: memory, mountPath: /memory}]`)
+		s.ready(pod)
+		s.same("what the file system says", s.sh(pod, "test -b /disk && mount -t ext4 /disk /mnt && echo word >/mnt/file && cat /mnt/file && umount /mnt"), "word")
+		s.sh(pod, "echo word >/memory/file")
+		s.must("delete", "pod", pod)
+		s.same("the node's view of the disk", s.program("debugfs", "-R", "cat /file", device), "word")
+		s.same("the node's view of the directory", s.program("cat", filepath.Join(memory, "file")), "word")
+	})
+}
+
+// memoryDir makes a directory in the node's shared memory until the case ends.
+func (s *stage) memoryDir() string {
+	s.Helper()
+	dir := "/dev/shm/" + host.Name() + "-" + s.runtime
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			s.Error(err)
+		}
+	})
+	return dir
+}
+
 // removeClaim removes a block volume after its pod.
 func (s *stage) removeClaim() {
 	s.clear()
