@@ -3500,7 +3500,10 @@ type Device struct {
 	Gid    uint32 `protobuf:"varint,6,opt,name=gid,proto3" json:"gid,omitempty"`
 	Access string `protobuf:"bytes,7,opt,name=access,proto3" json:"access,omitempty"`
 	// Leave out a character or loop device that the guest does not have.
-	Optional      bool `protobuf:"varint,8,opt,name=optional,proto3" json:"optional,omitempty"`
+	Optional bool `protobuf:"varint,8,opt,name=optional,proto3" json:"optional,omitempty"`
+	// The guest's own node is mounted at path, over what the root file system has
+	// there, instead of a node being made. The mode and owner become that node's.
+	Mounted       bool `protobuf:"varint,9,opt,name=mounted,proto3" json:"mounted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3587,6 +3590,13 @@ func (x *Device) GetAccess() string {
 func (x *Device) GetOptional() bool {
 	if x != nil {
 		return x.Optional
+	}
+	return false
+}
+
+func (x *Device) GetMounted() bool {
+	if x != nil {
+		return x.Mounted
 	}
 	return false
 }
@@ -5312,7 +5322,7 @@ const file_guest_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x120\n" +
 	"\x05mtime\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05mtime\x12\x19\n" +
-	"\bin_place\x18\x05 \x01(\bR\ainPlace\"\xb8\x01\n" +
+	"\bin_place\x18\x05 \x01(\bR\ainPlace\"\xd2\x01\n" +
 	"\x06Device\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x16\n" +
@@ -5321,7 +5331,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x03uid\x18\x05 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\x06 \x01(\rR\x03gid\x12\x16\n" +
 	"\x06access\x18\a \x01(\tR\x06access\x12\x1a\n" +
-	"\boptional\x18\b \x01(\bR\boptional\"\xc8\x02\n" +
+	"\boptional\x18\b \x01(\bR\boptional\x12\x18\n" +
+	"\amounted\x18\t \x01(\bR\amounted\"\xc8\x02\n" +
 	"\x0fContainerConfig\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\fR\x04spec\x125\n" +
 	"\bstorages\x18\x02 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x12.\n" +

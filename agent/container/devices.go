@@ -18,6 +18,8 @@ type Device struct {
 	Type string
 	// Common: the guest's own node is never changed.
 	Common bool
+	// Mounted: the guest's own node is mounted at Path.
+	Mounted bool
 	// Path is the node's place in the container.
 	Path string
 	// Mode is the node's permission bits.
@@ -58,8 +60,8 @@ func HasGuestNodes(spec *specs.Spec) bool {
 // guest, or none.
 //
 // A container in a user namespace cannot have its own node: it gets the
-// guest's, with the mode and owner of d. If several such containers share a
-// device, the last one sets them.
+// guest's, as one with a Mounted device does, with the mode and owner of d. If several
+// such containers share a device, the last one sets them.
 func AddDevice(spec *specs.Spec, d Device) error {
 	if err := CheckDevice(d); err != nil {
 		return err
@@ -72,8 +74,8 @@ func AddDevice(spec *specs.Spec, d Device) error {
 	}
 	l := spec.Linux
 	dropDevice(l, d.Path)
-	if HasGuestNodes(spec) {
-		if err := ownNode(l, d); err != nil {
+	if d.Mounted || HasGuestNodes(spec) {
+		if err := ownNode(spec, d); err != nil {
 			return fmt.Errorf("device %s: %w", d.Path, err)
 		}
 		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: d.Path, Type: "bind", Source: d.Node, Options: []string{"bind", "nosuid", "noexec"}})
@@ -101,17 +103,18 @@ func dropDevice(l *specs.Linux, at string) {
 }
 
 // ownNode gives the guest's node the owner and mode of the container's.
-func ownNode(l *specs.Linux, d Device) error {
+func ownNode(spec *specs.Spec, d Device) (err error) {
 	if d.Common {
 		return nil
 	}
-	uid, err := inGuest("user", l.UIDMappings, d.UID)
-	if err != nil {
-		return err
-	}
-	gid, err := inGuest("group", l.GIDMappings, d.GID)
-	if err != nil {
-		return err
+	uid, gid := int(d.UID), int(d.GID)
+	if HasGuestNodes(spec) {
+		if uid, err = inGuest("user", spec.Linux.UIDMappings, d.UID); err != nil {
+			return err
+		}
+		if gid, err = inGuest("group", spec.Linux.GIDMappings, d.GID); err != nil {
+			return err
+		}
 	}
 	if err := os.Lchown(d.Node, uid, gid); err != nil {
 		return fmt.Errorf("chown the guest's node: %w", err)

@@ -86,6 +86,30 @@ func TestAddDeviceInAUserNamespace(t *testing.T) {
 	}
 }
 
+// A mounted device covers what the container's root file system has at its path.
+func TestAddMountedDevice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give files away")
+	}
+	node := filepath.Join(t.TempDir(), "vda")
+	if err := os.WriteFile(node, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec := &specs.Spec{Linux: &specs.Linux{}}
+	d := Device{Mounted: true, Type: "b", Path: "/disk", Node: node, Mode: 0o640, UID: 9, GID: 10, Access: "r", Major: 254, Minor: 16}
+	if err := AddDevice(spec, d); err != nil {
+		t.Fatal(err)
+	}
+	want := []specs.Mount{{Destination: "/disk", Type: "bind", Source: node, Options: []string{"bind", "nosuid", "noexec"}}}
+	if diff := cmp.Diff(want, spec.Mounts); diff != "" || len(spec.Linux.Devices) != 0 || len(spec.Linux.Resources.Devices) != 1 {
+		t.Errorf("%s%+v", diff, spec.Linux)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(node, &st); err != nil || st.Mode&0o777 != 0o640 || st.Uid != 9 || st.Gid != 10 {
+		t.Errorf("the guest's node has mode %o, owner %d:%d, %v", st.Mode, st.Uid, st.Gid, err)
+	}
+}
+
 func TestAddDeviceRefuses(t *testing.T) {
 	for want, d := range map[string]Device{
 		`path of a device is "dev/x"`:     {Path: "dev/x", Access: "r"},

@@ -38,7 +38,7 @@ func (p *Pod) addDevices(ctx context.Context, spec *specs.Spec, devices []*api.D
 	wanted := make([]container.Device, 0, len(devices))
 	paths := map[string]bool{}
 	for _, d := range devices {
-		w := container.Device{Path: d.GetPath(), Mode: d.GetMode(), UID: d.GetUid(), GID: d.GetGid(), Access: d.GetAccess()}
+		w := container.Device{Path: d.GetPath(), Mode: d.GetMode(), UID: d.GetUid(), GID: d.GetGid(), Access: d.GetAccess(), Mounted: d.GetMounted()}
 		if err := container.CheckDevice(w); err != nil {
 			return err
 		}

@@ -36,9 +36,9 @@ func TestMountedDisk(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		same, moved, alone := newHostDisk(t, d, "same"), newHostDisk(t, d, "moved"), newHostDisk(t, d, "alone")
-		c := with(ctx, t, pod, mounted(same.dev.Name(), same.dev.Name()), mounted(moved.dev.Name(), "/disk"), privileged)
+		c := with(ctx, t, pod, mounted(same.dev.Name(), same.dev.Name()), mounted(moved.dev.Name(), "/etc/passwd"), privileged)
 		wantBlockDevices(ctx, t, c, 2)
-		for path, host := range map[string]*hostDisk{same.dev.Name(): same, "/disk": moved} {
+		for path, host := range map[string]*hostDisk{same.dev.Name(): same, "/etc/passwd": moved} {
 			if got, want := readDisk(ctx, t, c, path), strings.TrimSuffix(filepath.Base(host.file), ".disk")+"\n"; got != want {
 				t.Errorf("the guest reads %q from %s, want %q", got, path, want)
 			}

@@ -82,8 +82,8 @@ func (c *Container) addDisks(ctx context.Context) error {
 	return nil
 }
 
-// addMountedDisk attaches a block device that is the source of a bind mount, and has a
-// node made at the mount's destination.
+// addMountedDisk attaches a block device that is the source of a bind mount, and has the
+// guest's node of it mounted at the mount's destination.
 func (c *Container) addMountedDisk(ctx context.Context, v volume.Volume) error {
 	describe := func() (bundle.BlockDevice, error) { return bundle.MountedDevice(c.Bundle.Spec, v.Index, v.Disk.Path) }
 	d, err := intime.Call(ctx, describe, nil)
@@ -94,16 +94,18 @@ func (c *Container) addMountedDisk(ctx context.Context, v volume.Volume) error {
 	if err != nil {
 		return err
 	}
-	c.addDisk(d, used)
+	c.addDisk(d, used).Mounted = true
 	return nil
 }
 
 // addDisk has the guest make a disk's node in the container.
-func (c *Container) addDisk(d bundle.BlockDevice, used *disk.Disk) {
-	c.paths.Devices[d.Path] = true
-	c.devices = append(c.devices, &api.Device{
+func (c *Container) addDisk(d bundle.BlockDevice, used *disk.Disk) *api.Device {
+	device := &api.Device{
 		Path: d.Path, Driver: used.Driver, Source: used.Place, Mode: d.Mode, Uid: d.UID, Gid: d.GID, Access: d.Access,
-	})
+	}
+	c.paths.Devices[d.Path] = true
+	c.devices = append(c.devices, device)
+	return device
 }
 
 // unusable reports whether the machine cannot have the disk now: the host or

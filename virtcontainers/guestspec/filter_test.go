@@ -255,7 +255,7 @@ func TestKernelPaths(t *testing.T) {
 	}
 }
 
-// The guest makes a disk's node at the mount's destination.
+// A disk is mounted as one of the container's devices.
 func TestMountOfADisk(t *testing.T) {
 	spec := hostSpec()
 	spec.Mounts = []specs.Mount{

@@ -61,8 +61,8 @@ type IDMap struct {
 // Placed is a bind whose source was brought into the guest.
 type Placed struct {
 	Bind
-	// At is the source's path in the guest, empty if the guest makes a node for it at
-	// the mount's destination: then there is nothing to mount.
+	// At is the source's path in the guest, empty if the guest mounts it as one of the
+	// container's devices.
 	At string
 	// Writable is set for a read-only bind that the guest must mount writable:
 	// the host refuses writes to it but not to mounts below it, present or later,

@@ -20,7 +20,8 @@
 // inside a volume, because such a mount is held only while it is used (lent.go).
 //
 // A proc file system of the host does not show this process to a guest
-// (ownprocess.go). The space of files that the host deletes becomes free (deleted.go).
+// (ownprocess.go). What the host's kernel makes when it is read is not cached
+// (generated.go). The space of files that the host deletes becomes free (deleted.go).
 //
 // The guest's nodes and handles can be saved, and loaded into another FS (state.go).
 //

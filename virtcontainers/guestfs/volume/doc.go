@@ -13,6 +13,9 @@
 //	         assigned to it (package direct)? ──yes──> Direct
 //	          │no
 //	          v
+//	         a disk in the host's /dev (belowdev.go)? ──yes──> Device
+//	          │no
+//	          v
 //	         emptyDir? ──yes──> a tmpfs ──> Memory, a hugetlbfs ──> Hugepages, else Shared or Image
 //	          │no
 //	          v
