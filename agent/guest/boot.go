@@ -40,7 +40,7 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 		log.G(ctx).WithError(err).Warn("no threads are reserved for the agent")
 	}
 	if err := removeSharedLimits("/proc"); err != nil {
-		log.G(ctx).WithError(err).Warn("the kernel's limits on what it gives to a user stay")
+		log.G(ctx).WithError(err).Warn("a container can use up what the agent needs as the same user")
 	}
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {

@@ -3,43 +3,41 @@ package guest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"strconv"
 )
 
-// sharedLimits are the limits on what the kernel gives to a user that the agent needs too:
-// it and the containers' root are one user, and a container needs no privilege to use
-// them up. By themselves they follow the memory, of which the guest has little. The kernel
-// counts what a container has as its memory.
-var sharedLimits = []struct {
-	file  string // below /proc/sys
-	limit uint64
-	// lost is what the agent can no longer do.
-	lost string
-}{
-	// fs/eventpoll.c: what fits into a 25th of the memory.
-	{"fs/epoll/max_user_watches", 1 << 31, "serve a connection"},
-	// kernel/ucount.c: one for every second thread. Each takes up to INT_MAX.
-	{"user/max_cgroup_namespaces", math.MaxInt32, makeContainer},
-	{"user/max_ipc_namespaces", math.MaxInt32, makeContainer},
-	{"user/max_mnt_namespaces", math.MaxInt32, makeContainer},
-	{"user/max_net_namespaces", math.MaxInt32, makeContainer},
-	{"user/max_pid_namespaces", math.MaxInt32, makeContainer},
-	{"user/max_time_namespaces", math.MaxInt32, makeContainer},
-	{"user/max_user_namespaces", math.MaxInt32, makeContainer},
-	{"user/max_uts_namespaces", math.MaxInt32, makeContainer},
+// sharedLimits are limits, by their files below /proc/sys, on what the kernel gives to a
+// user. The agent and the containers' root are one user, and a container needs no privilege
+// to use up what the agent needs to serve a connection (the watches) or to make a container
+// (the namespaces). By themselves they follow the memory, of which a guest has little. The
+// kernel counts what a container has as its memory.
+var sharedLimits = map[string]uint64{
+	"fs/epoll/max_user_watches": 1 << 31, // more than there is memory for (fs/eventpoll.c)
+
+	"user/max_cgroup_namespaces": maxNamespaces,
+	"user/max_ipc_namespaces":    maxNamespaces,
+	"user/max_mnt_namespaces":    maxNamespaces,
+	"user/max_net_namespaces":    maxNamespaces,
+	"user/max_pid_namespaces":    maxNamespaces,
+	"user/max_time_namespaces":   maxNamespaces,
+	"user/max_user_namespaces":   maxNamespaces,
+	"user/max_uts_namespaces":    maxNamespaces,
 }
 
-const makeContainer = "make a container"
+// maxNamespaces is the most that the kernel takes (kernel/ucount.c, UCOUNT_ENTRY).
+const maxNamespaces = math.MaxInt32
 
-// removeSharedLimits removes them, and goes on after an error. proc is where procfs is
-// mounted.
+// removeSharedLimits removes them, and goes on after an error. A kernel may not have all.
+// proc is where procfs is mounted.
 func removeSharedLimits(proc string) error {
 	var errs []error
-	for _, l := range sharedLimits {
-		if err := writeFile(filepath.Join(proc, "sys", l.file), strconv.FormatUint(l.limit, 10)); err != nil {
-			errs = append(errs, fmt.Errorf("a container can keep the agent from being able to %s: %w", l.lost, err))
+	for file, limit := range sharedLimits {
+		err := writeFile(filepath.Join(proc, "sys", file), strconv.FormatUint(limit, 10))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove a limit of the kernel: %w", err))
 		}
 	}
 	return errors.Join(errs...)

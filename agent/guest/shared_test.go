@@ -7,25 +7,30 @@ import (
 	"testing"
 )
 
-// What the kernel gives to a user has no limit. A kernel without one of the limits does
-// not keep the others.
+// What the kernel gives to a user has no limit. A kernel without one of the limits, and
+// one that stays, do not keep the others.
 func TestSharedLimits(t *testing.T) {
+	const missing, stays = "user/max_time_namespaces", "user/max_net_namespaces"
 	proc := t.TempDir()
-	missing := "user/max_net_namespaces"
-	for _, l := range sharedLimits {
-		file := filepath.Join(proc, "sys", l.file)
+	for name := range sharedLimits {
+		file := filepath.Join(proc, "sys", name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if l.file == missing {
-			continue
+		var err error
+		switch name {
+		case missing:
+		case stays:
+			err = os.Mkdir(file, 0o700)
+		default:
+			err = os.WriteFile(file, []byte("802\n"), 0o600)
 		}
-		if err := os.WriteFile(file, []byte("802\n"), 0o600); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := removeSharedLimits(proc); err == nil || !strings.Contains(err.Error(), missing) || strings.Count(err.Error(), "\n") > 0 {
-		t.Errorf("without one of them: %v", err)
+	if err := removeSharedLimits(proc); err == nil || !strings.Contains(err.Error(), stays) || strings.Contains(err.Error(), missing) {
+		t.Errorf("without %s and with a limit that stays: %v", missing, err)
 	}
 	for file, want := range map[string]string{
 		"fs/epoll/max_user_watches": "2147483648", "user/max_mnt_namespaces": "2147483647", "user/max_uts_namespaces": "2147483647",
