@@ -47,7 +47,8 @@ func (r *Root) makeDev() error {
 	return nil
 }
 
-// makeNode makes a device node. One that exists is left as it is.
+// makeNode makes a device node. What exists is left as it is, but for a node that
+// an earlier start of the container left.
 func (r *Root) makeNode(node *devices.Device) error {
 	kind, err := fileType(node)
 	if err != nil {
@@ -63,15 +64,49 @@ func (r *Root) makeNode(node *devices.Device) error {
 		return err
 	}
 	err = unix.Mknodat(dir, base, kind|uint32(node.FileMode), int(number))
+	if errors.Is(err, unix.EEXIST) {
+		if old, oldErr := r.isOld(dir, base, kind, number); oldErr != nil || !old {
+			return oldErr
+		}
+		if err := unix.Unlinkat(dir, base, 0); err != nil {
+			return fmt.Errorf("remove old device node %s: %w", node.Path, err)
+		}
+		err = unix.Mknodat(dir, base, kind|uint32(node.FileMode), int(number))
+	}
 	switch {
 	case err == nil:
 		return ownNode(dir, base, kind, number, node)
-	case errors.Is(err, unix.EEXIST):
-		return nil
 	case errors.Is(err, fs.ErrPermission):
 		return bindNode(dir, base, node)
 	}
 	return fmt.Errorf("make device node %s: %w", node.Path, err)
+}
+
+// isOld reports whether a name in the root file system is a node with another
+// device's number. The path of a device may be outside /dev: its node then stays in
+// the container's layer, and the next machine may number its disks differently. A
+// node in a volume is not the container's, and so not old.
+func (r *Root) isOld(dir int, base string, kind uint32, number uint64) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, fmt.Errorf("inspect device node %s: %w", base, err)
+	}
+	if kind == unix.S_IFIFO || st.Mode&unix.S_IFMT != kind || uint64(st.Rdev) == number { //nolint:unconvert // The field's type differs between architectures.
+		return false, nil
+	}
+	return r.isOwnMount(dir)
+}
+
+// isOwnMount reports whether an open directory is in the root's mount, and not in
+// one that was made in it.
+func (r *Root) isOwnMount(dir int) (bool, error) {
+	var root, other unix.Statx_t
+	for fd, info := range map[int]*unix.Statx_t{r.fd: &root, dir: &other} {
+		if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, info); err != nil {
+			return false, fmt.Errorf("inspect the mount of a device node: %w", err)
+		}
+	}
+	return root.Mnt_id == other.Mnt_id, nil
 }
 
 func fileType(node *devices.Device) (uint32, error) {

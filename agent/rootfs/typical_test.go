@@ -77,7 +77,7 @@ func TestDevices(t *testing.T) {
 		fifo := device("/dev/fifo", 0, 0, 0o777)
 		fifo.Type = 'p'
 		b.config.Devices = append(b.config.Devices, owned, fifo,
-			device("/elsewhere/old", 1, 5, 0o666), device("/dev/ptmx", 1, 3, 0o666), device("", 1, 3, 0o666))
+			device("/elsewhere/old", 1, 3, 0o666), device("/dev/ptmx", 1, 3, 0o666), device("", 1, 3, 0o666))
 		b.all()
 		for path, want := range map[string]unix.Stat_t{
 			"/dev/null":      {Mode: unix.S_IFCHR | 0o666, Rdev: unix.Mkdev(1, 3)},
@@ -98,6 +98,40 @@ func TestDevices(t *testing.T) {
 		} {
 			if got, err := os.Readlink("/dev/" + name); got != want {
 				b.Errorf("/dev/%s leads to %q (%v), want %q", name, got, err, want)
+			}
+		}
+	})
+}
+
+// TestOldDeviceNodes proves that a node of another number is replaced in the root
+// file system, where an earlier start may have left it, and neither in a volume nor
+// where another type of file is.
+func TestOldDeviceNodes(t *testing.T) {
+	onThread(t, func(b *build) {
+		b.typical()
+		volume := b.dir("volume")
+		b.config.Mounts = append(b.config.Mounts, bindOf(volume, "/volume", 0))
+		b.dir("rootfs/elsewhere")
+		b.link("elsewhere/old", "/link")
+		b.must(os.WriteFile(filepath.Join(b.config.Rootfs, "elsewhere/file"), nil, 0o644))
+		for _, at := range []string{filepath.Join(b.config.Rootfs, "elsewhere/old"), filepath.Join(volume, "old")} {
+			b.must(unix.Mknod(at, unix.S_IFBLK|0o600, int(unix.Mkdev(254, 16))))
+		}
+		for _, path := range []string{"/link", "/elsewhere/file", "/volume/old"} {
+			disk := device(path, 254, 32, 0o660)
+			disk.Type = devices.BlockDevice
+			b.config.Devices = append(b.config.Devices, disk)
+		}
+		b.all()
+		for path, want := range map[string]unix.Stat_t{
+			"/elsewhere/old":  {Mode: unix.S_IFBLK | 0o660, Rdev: unix.Mkdev(254, 32)},
+			"/elsewhere/file": {Mode: unix.S_IFREG | 0o644},
+			"/volume/old":     {Mode: unix.S_IFBLK | 0o600, Rdev: unix.Mkdev(254, 16)},
+		} {
+			var st unix.Stat_t
+			b.must(unix.Lstat(path, &st))
+			if st.Mode != want.Mode || st.Rdev != want.Rdev {
+				b.Errorf("%s is %#o %#x, want %#o %#x", path, st.Mode, st.Rdev, want.Mode, want.Rdev)
 			}
 		}
 	})
