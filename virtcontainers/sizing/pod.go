@@ -282,14 +282,21 @@ func (p *Pod) mayShrink() {
 	}
 }
 
-// Watch shrinks the pod after a Release and an Update, until ctx ends. An error
-// is logged: the pod then stays larger than it needs to be.
+// Watch shrinks the pod after a Release and an Update, and looks after its cgroups'
+// controllers, until ctx ends. An error is logged: the pod then stays larger than it
+// needs to be.
 func (p *Pod) Watch(ctx context.Context) {
+	look, stop := p.lookAfterControllers()
+	defer stop()
 	for {
 		select {
 		case <-p.smaller:
 			if err := p.follow(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
 				log.G(ctx).WithError(err).Warn("the pod cannot be made smaller")
+			}
+		case <-look:
+			if err := p.regainControllers(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
+				log.G(ctx).WithError(err).Warn("the pod's cgroup on the host has lost its settings")
 			}
 		case <-ctx.Done():
 			return

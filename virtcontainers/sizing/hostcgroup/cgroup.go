@@ -61,6 +61,8 @@ type place struct {
 	shim string
 	// home is the cgroup that this process was in.
 	home string
+	// had are the controllers that each of its cgroups had when it was made; nil with v1.
+	had map[string][]string
 }
 
 // New plans a pod's cgroups; it makes nothing.
@@ -134,6 +136,9 @@ func (c *Cgroup) Make() error {
 		if err := p.weighGroups(); err != nil {
 			return err
 		}
+	}
+	for i := range c.places {
+		c.places[i].note()
 	}
 	return nil
 }

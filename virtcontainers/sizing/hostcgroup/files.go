@@ -21,6 +21,13 @@ const (
 	tasksFile = "tasks"
 )
 
+// Files of a v2 cgroup: the controllers that it has, and those that it turns on for
+// its children.
+const (
+	controllersFile = "cgroup.controllers"
+	subtreeFile     = "cgroup.subtree_control"
+)
+
 const (
 	// makeTries bounds retries in the race with ending pods, which may remove
 	// an empty parent just before a cgroup is made in it.
@@ -124,7 +131,7 @@ const podControllers = "cpu cpuset memory io pids"
 // realtime processes run. The others are still turned on.
 func enable(dir string) {
 	for c := range strings.FieldsSeq(podControllers) {
-		_ = write(filepath.Join(dir, "cgroup.subtree_control"), "+"+c)
+		_ = write(filepath.Join(dir, subtreeFile), "+"+c)
 	}
 }
 
