@@ -34,7 +34,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "log", Local: true, Usage: "a `FILE` for errors, besides standard error"},
 		&cli.StringFlag{Name: "log-format", Local: true, Value: "text", Usage: "`FORMAT` of the log: text or json"},
 		&cli.BoolFlag{Name: "debug", Local: true, Usage: "make the shims log debug messages"},
-		&cli.BoolFlag{Name: "systemd-cgroup", Local: true, Usage: "refused: pods' cgroups are made by their path, without systemd"},
+		&cli.BoolFlag{Name: "systemd-cgroup", Local: true, Usage: "accepted: the pod's cgroups are made in the slice, without a scope"},
 		&cli.StringFlag{Name: "rootless", Local: true, Value: "auto", Usage: "only auto and false: kata-runtime needs root"},
 		&cli.StringFlag{Name: "criu", Local: true, Hidden: true},
 		&cli.BoolFlag{Name: "version", Local: true, Aliases: []string{"v"}, Usage: "print the versions"},
@@ -123,9 +123,6 @@ func checkOCIFlags(c *cli.Command) error {
 	}
 	if rootless := c.String("rootless"); rootless != "auto" && rootless != "false" {
 		return fmt.Errorf("--rootless %s: kata-runtime needs root", rootless)
-	}
-	if c.Bool("systemd-cgroup") {
-		return errors.New("--systemd-cgroup: pods' cgroups are made by their path, without systemd; set the engine's cgroup manager to cgroupfs")
 	}
 	return nil
 }

@@ -58,7 +58,6 @@ func TestRefused(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--systemd-cgroup", "list"}, 1, "cgroupfs"},
 		{[]string{"--rootless", "true", "list"}, 1, "needs root"},
 		{[]string{"--log-format", "xml", "list"}, 1, "want text or json"},
 		{[]string{"state"}, 1, "want a container's id"},
