@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -64,4 +65,48 @@ func TestHostCgroupsWithV2(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A pod's bounds come back after its cgroup has lost its controllers, as below
+// systemd's slices at each daemon-reload.
+func TestPodCgroupRegainsControllers(t *testing.T) {
+	needVM(t)
+	if !hasV2() {
+		t.Skip("with v1 no other program can turn off controllers")
+	}
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		top := "/" + d.NewID("slice")
+		pod, err := d.NewPod(ctx, "pod", oci.WithCgroup(top+"/in/c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := top + "/in/kata_" + d.HostName(pod.Sandbox.Box.ID())
+		wantBounded(t, own)
+		mark := d.LogSize()
+		for _, controller := range []string{"memory", "pids", "cpu"} {
+			file := filepath.Join("/sys/fs/cgroup", top, "in/cgroup.subtree_control")
+			if err := os.WriteFile(file, []byte("-"+controller), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", own, "memory.max")); err == nil {
+			t.Error("the pod's cgroup still has its bound")
+		}
+		awaitLog(ctx, t, d, mark, "controllers of the pod's cgroup on the host were turned off", "cpu", "memory", "pids")
+		awaitBounded(t, own)
+		removed(t, "pod", pod.Remove)
+		awaitNoCgroup(t, top)
+	})
+}
+
+// awaitBounded waits until a cgroup has bounds: they are set after the log's line.
+func awaitBounded(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", path, "memory.max"))
+		if err == nil && strings.TrimSpace(string(text)) != "max" {
+			break
+		}
+	}
+	wantBounded(t, path)
 }

@@ -68,6 +68,7 @@ var suites = []suite{
 			"TestDynamicSizing",                                       // CPUs are added and, with KVM only, removed
 			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's paths and counters
 			"TestPodCgroupWithoutPath", "TestPodCgroupHoldsTheMachine", // v2's bounds, and KVM's smaller overhead
+			"TestPodCgroupRegainsControllers", // as below systemd
 		},
 	},
 	{
