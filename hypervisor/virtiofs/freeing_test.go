@@ -37,7 +37,8 @@ func fullClient(t *testing.T) (c *client, volume uint64, big *fuse.CreateOut, f 
 	volume = c.mustLookup(1, "volume").NodeId
 	big = c.create(volume, "big", unix.O_RDWR, 0o600)
 	chunk := string(make([]byte, 64<<10))
-	for off := uint64(0); c.tryWrite(big.Fh, off, chunk) == 0; off += uint64(len(chunk)) {
+	for off := uint64(0); c.tryWrite(big.Fh, off, chunk) == 0; {
+		off += uint64(len(chunk))
 	}
 	return c, volume, big, f
 }
