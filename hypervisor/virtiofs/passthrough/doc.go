@@ -21,7 +21,8 @@
 //
 // A proc file system of the host does not show this process to a guest
 // (ownprocess.go). What the host's kernel makes when it is read is not cached
-// (generated.go). The space of files that the host deletes becomes free (deleted.go).
+// (generated.go). The space of files that the host deletes becomes free (deleted.go),
+// and a guest that has removed files to make room has it at once (freeing.go).
 //
 // The guest's nodes and handles can be saved, and loaded into another FS (state.go).
 //

@@ -97,7 +97,7 @@ func (fs *FS) release(_ *Thread, r *wire.Request) unix.Errno {
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}
-	fs.nodes.put(h.node)
+	fs.nodes.putReleased(h.node)
 	return 0
 }
 

@@ -98,10 +98,20 @@ func (fs *FS) Serve(t *Thread, r *wire.Request) unix.Errno {
 	if op >= wire.MaxOp || operations[op] == nil {
 		return unix.ENOSYS
 	}
+	errno := fs.serve(t, r)
+	if full(errno) && fs.nodes.awaitFreed() {
+		r.Cut(0)
+		errno = fs.serve(t, r)
+	}
+	return errno
+}
+
+// serve carries out a request of a kind that is served.
+func (fs *FS) serve(t *Thread, r *wire.Request) unix.Errno {
 	if errno := t.asRoot(); errno != 0 {
 		return errno
 	}
-	return operations[op](fs, t, r)
+	return operations[r.Op()](fs, t, r)
 }
 
 // operation serves one kind of request.

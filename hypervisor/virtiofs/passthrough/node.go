@@ -60,6 +60,7 @@ type table struct {
 	uniqueMounts bool // the kernel never reuses a number
 	lender       lender
 	sweeper      sweeper
+	freeing      freeing
 }
 
 // get finds a node by the guest's number and holds it. It returns ESTALE if
@@ -82,9 +83,7 @@ func (tb *table) get(id uint64) (*node, unix.Errno) {
 func (tb *table) put(n *node) {
 	tb.mu.Lock()
 	n.refs--
-	fds := tb.collect(n, nil)
-	tb.mu.Unlock()
-	closeAll(fds)
+	tb.unlockAndClose(tb.collect(n, nil))
 }
 
 // add makes a node below parent. The caller holds mu.
@@ -135,8 +134,7 @@ func (tb *table) forget(id, count uint64) {
 		fds = tb.collect(n, fds)
 	}
 	thinned := tb.thin()
-	tb.mu.Unlock()
-	closeAll(fds)
+	tb.unlockAndClose(fds)
 	if thinned {
 		releaseMemory()
 	}
@@ -152,6 +150,7 @@ func (tb *table) collect(n *node, fds []int) []int {
 		if tb.byKey[n.key] == n {
 			delete(tb.byKey, n.key)
 		}
+		delete(tb.freeing.since, n)
 		tb.byID[n.id-1] = nil
 		tb.free = append(tb.free, uint32(n.id-1))
 		if n.tree.nodes--; n.tree.nodes == 0 && tb.trees[n.tree.mount] == n.tree {

@@ -95,6 +95,9 @@ func (fs *FS) unname(b bound, dir *node, name string, gone bool) {
 	}
 	if gone && n.name == "" && b.keep {
 		tb.slots.pin(n)
+		if n.kind == unix.S_IFREG {
+			tb.freeing.removed(n)
+		}
 	}
 	tb.mu.Unlock()
 	fs.leave(n)
