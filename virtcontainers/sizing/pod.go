@@ -282,9 +282,13 @@ func (p *Pod) mayShrink() {
 	}
 }
 
-// Watch shrinks the pod after a Release and an Update, until ctx ends. An error
-// is logged: the pod then stays larger than it needs to be.
+// Watch shrinks the pod after a Release and an Update, and when its memory limit on
+// the host was written, until ctx ends. An error is logged: the pod then stays larger
+// than it needs to be.
 func (p *Pod) Watch(ctx context.Context) {
+	var limit sync.WaitGroup
+	defer limit.Wait()
+	limit.Go(func() { p.watchLimit(ctx) })
 	for {
 		select {
 		case <-p.smaller:

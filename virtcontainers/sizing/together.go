@@ -84,3 +84,15 @@ func (p *Pod) limitTogether(ctx context.Context) error {
 	t.set, t.unsure = limit, false
 	return nil
 }
+
+// watchLimit wakes Watch when the host's limit is changed, until ctx ends: Kubernetes
+// can change that of a pod alone, which no engine tells the runtime.
+func (p *Pod) watchLimit(ctx context.Context) {
+	if !p.together.known {
+		return
+	}
+	err := hostcgroup.WatchParentMemoryLimit(ctx, p.opts.CgroupRoot, p.opts.CgroupsPath, p.mayShrink)
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("a new memory limit of the pod itself is taken over only with the next change of a container")
+	}
+}

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -142,5 +144,34 @@ func TestLimitTogetherFails(t *testing.T) {
 	}
 	if want := []uint64{200, 200}; !slices.Equal(g.limits, want) {
 		t.Errorf("the guest got the limits %d, want %d", g.limits, want)
+	}
+}
+
+// A new limit of the pod alone is taken over as it is written.
+func TestLimitTogetherIsWatched(t *testing.T) {
+	cgroup := limitedCgroup(t, 705)
+	p, g := limitedPod(t, cgroup, 205, nil)
+	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
+	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watcher sync.WaitGroup
+	watcher.Go(func() { p.Watch(ctx) })
+	defer watcher.Wait()
+	defer cancel()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		setLimit(t, cgroup, 605) // again: the watch may not have begun
+		if err := p.hold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := g.limits[len(g.limits)-1]
+		p.letGo()
+		if got == 105 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the guest got the limits %d, want 105 at last", g.limits)
+		}
 	}
 }
