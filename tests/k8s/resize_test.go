@@ -72,3 +72,21 @@ func TestPodLevelLimits(t *testing.T) {
 		}
 	})
 }
+
+// A limit of the pod itself is changed alone: the new one holds for its containers
+// together, which nobody changes.
+func TestPodLevelResize(t *testing.T) {
+	both(t, func(s *stage) {
+		pod := s.pod("podresize", `
+			resources: {limits: {memory: 256Mi, cpu: "1"}, requests: {memory: 64Mi, cpu: 100m}}
+			containers:
+			- {name: a, image: $BUSYBOX, command: [sleep, "1000"]}
+			- {name: b, image: $BUSYBOX, command: [sleep, "1000"]}`)
+		s.ready(pod)
+		s.must("patch", "pod", pod, "--subresource", "resize", "-p", `{"spec": {"resources": {"limits": {"memory": "128Mi"}}}}`)
+		s.until("the end of a program that uses more", "137", func() string {
+			return s.sh(pod, "tail -c 140m /dev/zero >/dev/null; echo $?")
+		})
+		s.same("restarts", s.get(pod, ".status.containerStatuses[*].restartCount"), "0 0")
+	})
+}
