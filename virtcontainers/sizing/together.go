@@ -17,8 +17,9 @@ type together struct {
 	// known is set if the engine has said what the containers may use, and the host
 	// enforces a limit.
 	known bool
-	// beside is the part of the host's limit that is not the containers', in bytes.
-	beside uint64
+	// said and beside are the parts of the host's limit at first that are the
+	// containers' and that are not, in bytes.
+	said, beside uint64
 	// set is the limit that the guest has, in bytes; 0 is none.
 	set uint64
 	// unsure is set while the guest may have another limit.
@@ -43,7 +44,17 @@ func (p *Pod) measure(ctx context.Context) {
 		return
 	}
 	p.together.known = limit < noLimit
-	p.together.beside = limit - min(limit, said)
+	p.together.said = min(limit, said)
+	p.together.beside = limit - p.together.said
+}
+
+// MemoryBytes returns what the pod's containers may use together, as the engine has
+// said at the pod's start; 0 is no limit.
+func (p *Pod) MemoryBytes() uint64 {
+	if !p.together.known {
+		return 0
+	}
+	return p.together.said
 }
 
 // limitTogether has the guest limit the memory of all containers as the host does. The
