@@ -58,19 +58,25 @@ type plugin struct {
 func (p plugin) serve(t *testing.T) {
 	t.Helper()
 	endpoint := filepath.Base(p.resource) + ".sock"
-	listener, err := net.Listen("unix", filepath.Join(pluginDir, endpoint))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(p.handle)) //nolint:staticcheck // messages are encoded here
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		_ = os.Remove(filepath.Join(pluginDir, endpoint))
-	})
+	serveRaw(t, filepath.Join(pluginDir, endpoint), p.handle)
 	if err := register(t.Context(), message(nil).with(1, "v1beta1").with(2, endpoint).with(3, p.resource)); err != nil {
 		t.Fatalf("register %s with the kubelet: %v", p.resource, err)
 	}
+}
+
+// serveRaw serves all methods on a socket until the test ends.
+func serveRaw(t *testing.T, path string, handler grpc.StreamHandler) {
+	t.Helper()
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(handler))
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		_ = os.Remove(path)
+	})
 }
 
 func register(ctx context.Context, request message) error {
