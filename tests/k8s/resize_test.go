@@ -73,8 +73,8 @@ func TestPodLevelLimits(t *testing.T) {
 	})
 }
 
-// A limit of the pod itself is changed alone: the new one holds for its containers
-// together, which nobody changes.
+// A limit of the pod itself is changed, and none of its containers: the new one holds
+// for them together.
 func TestPodLevelResize(t *testing.T) {
 	both(t, func(s *stage) {
 		pod := s.pod("podresize", `
