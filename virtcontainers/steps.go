@@ -98,7 +98,7 @@ func (s *Sandbox) openCgroup(ctx context.Context) error {
 
 // fileOptions describe the pod's files.
 func (s *Sandbox) fileOptions() guestfs.Options {
-	return guestfs.Options{ID: s.ID, Scratch: s.platform.StateDir(), ShmBytes: s.opts.ShmBytes, Config: s.opts.Config}
+	return guestfs.Options{ID: s.ID, Scratch: s.platform.StateDir(), ShmBytes: s.opts.ShmBytes, MemoryBytes: s.sizing.MemoryBytes(), Config: s.opts.Config}
 }
 
 // openFiles opens the pod's files.

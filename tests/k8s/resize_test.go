@@ -72,3 +72,27 @@ func TestPodLevelLimits(t *testing.T) {
 		}
 	})
 }
+
+// A limit of the pod itself is changed, and none of its containers: the new one holds
+// for them together.
+func TestPodLevelResize(t *testing.T) {
+	both(t, func(s *stage) {
+		pod := s.pod("podresize", `
+			resources: {limits: {memory: 256Mi, cpu: "1"}, requests: {memory: 64Mi, cpu: 100m}}
+			containers:
+			- name: a
+			  image: $BUSYBOX
+			  command: [sleep, "1000"]
+			  resources: {limits: {memory: 120Mi}, requests: {memory: 16Mi}}
+			- name: b
+			  image: $BUSYBOX
+			  command: [sh, -c, "dd if=/dev/zero bs=50M count=1 | sleep 1000"]
+			  resources: {limits: {memory: 120Mi}, requests: {memory: 16Mi}}`)
+		s.ready(pod)
+		const use = "head -c 100m /dev/zero | tail -c 100m >/dev/null; echo $?"
+		s.same("the end of a program that uses less than both limits", s.sh(pod, use), "0")
+		s.must("patch", "pod", pod, "--subresource", "resize", "-p", `{"spec": {"resources": {"limits": {"memory": "128Mi"}}}}`)
+		s.until("its end with a lower limit of the pod", "137", func() string { return s.sh(pod, use) })
+		s.same("restarts", s.get(pod, ".status.containerStatuses[*].restartCount"), "0 0")
+	})
+}

@@ -37,7 +37,9 @@ type Options struct {
 	// ShmBytes is the size of the pod's shared memory (/dev/shm); 0 is
 	// DefaultShmBytes.
 	ShmBytes uint64
-	Config   *config.Config
+	// MemoryBytes is what the pod's containers may use together; 0 is no limit.
+	MemoryBytes uint64
+	Config      *config.Config
 }
 
 // Pod is the files of a pod: its share, its disks and the volumes that its

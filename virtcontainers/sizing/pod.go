@@ -282,11 +282,11 @@ func (p *Pod) mayShrink() {
 	}
 }
 
-// Watch shrinks the pod after a Release and an Update, and looks after its cgroups'
-// controllers, until ctx ends. An error is logged: the pod then stays larger than it
-// needs to be.
+// Watch shrinks the pod after a Release and an Update, and follows what other programs
+// do to its cgroups, until ctx ends. An error is logged: the pod then stays larger
+// than it needs to be, or is without its cgroups' settings.
 func (p *Pod) Watch(ctx context.Context) {
-	look, stop := p.lookAfterControllers()
+	look, stop := p.startLooking()
 	defer stop()
 	for {
 		select {
@@ -295,7 +295,7 @@ func (p *Pod) Watch(ctx context.Context) {
 				log.G(ctx).WithError(err).Warn("the pod cannot be made smaller")
 			}
 		case <-look:
-			if err := p.regainControllers(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
+			if err := p.lookAtHost(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
 				log.G(ctx).WithError(err).Warn("the pod's cgroup on the host has lost its settings")
 			}
 		case <-ctx.Done():

@@ -17,8 +17,12 @@ type together struct {
 	// known is set if the engine has said what the containers may use, and the host
 	// enforces a limit.
 	known bool
-	// beside is the part of the host's limit that is not the containers', in bytes.
-	beside uint64
+	// host is where the host's limit is, and seen what limitChanged has found there.
+	host *hostcgroup.ParentLimit
+	seen uint64
+	// said and beside are the parts of the host's limit at first that are the
+	// containers' and that are not, in bytes.
+	said, beside uint64
 	// set is the limit that the guest has, in bytes; 0 is none.
 	set uint64
 	// unsure is set while the guest may have another limit.
@@ -37,13 +41,27 @@ func (p *Pod) measure(ctx context.Context) {
 	if p.opts.CgroupsPath == "" || said == 0 {
 		return
 	}
-	limit, err := hostcgroup.ParentMemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+	host, err := hostcgroup.OpenParentLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+	var limit uint64
+	if err == nil {
+		limit, err = host.Bytes()
+	}
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the pod's own memory limit is not set in the guest")
 		return
 	}
-	p.together.known = limit < noLimit
-	p.together.beside = limit - min(limit, said)
+	p.together.host, p.together.seen, p.together.known = host, limit, limit < noLimit
+	p.together.said = min(limit, said)
+	p.together.beside = limit - p.together.said
+}
+
+// MemoryBytes returns what the pod's containers may use together, as the engine has
+// said at the pod's start; 0 is no limit.
+func (p *Pod) MemoryBytes() uint64 {
+	if !p.together.known {
+		return 0
+	}
+	return p.together.said
 }
 
 // limitTogether has the guest limit the memory of all containers as the host does. The
@@ -51,7 +69,7 @@ func (p *Pod) measure(ctx context.Context) {
 func (p *Pod) limitTogether(ctx context.Context) error {
 	t, limit := &p.together, uint64(0)
 	if t.known {
-		host, err := hostcgroup.ParentMemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+		host, err := t.host.Bytes()
 		if err != nil {
 			log.G(ctx).WithError(err).Warn("the pod's own memory limit in the guest does not follow the host's")
 			return nil
@@ -83,4 +101,20 @@ func (p *Pod) limitTogether(ctx context.Context) error {
 	}
 	t.set, t.unsure = limit, false
 	return nil
+}
+
+// limitChanged reports whether the host's limit is another than at its last call.
+// Kubernetes can change that of a pod alone, and no engine tells the runtime. It is
+// for Watch's goroutine.
+func (p *Pod) limitChanged() bool {
+	t := &p.together
+	if !t.known {
+		return false
+	}
+	now, err := t.host.Bytes()
+	if err != nil || now == t.seen {
+		return false // an error at the pod's end, too
+	}
+	t.seen = now
+	return true
 }

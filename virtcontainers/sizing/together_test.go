@@ -144,3 +144,42 @@ func TestLimitTogetherFails(t *testing.T) {
 		t.Errorf("the guest got the limits %d, want %d", g.limits, want)
 	}
 }
+
+// A new limit of the pod alone is found, and taken over.
+func TestLimitTogetherIsWatched(t *testing.T) {
+	cgroup := limitedCgroup(t, 705)
+	p, g := limitedPod(t, cgroup, 205, nil)
+	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
+	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if look, stop := p.startLooking(); look == nil {
+		t.Error("nothing is watched")
+	} else {
+		stop()
+	}
+	changed := func() bool {
+		if err := p.lookAtHost(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-p.smaller:
+			return true
+		default:
+			return false
+		}
+	}
+	if changed() {
+		t.Error("a limit that is the same has changed")
+	}
+	setLimit(t, cgroup, 605)
+	if !changed() || changed() {
+		t.Error("another limit has not changed, or twice")
+	}
+	if err := p.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.limits[len(g.limits)-1]; got != 105 {
+		t.Errorf("the guest got the limits %d, want 105 at last", g.limits)
+	}
+}

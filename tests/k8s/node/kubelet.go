@@ -1,7 +1,10 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 )
 
@@ -33,6 +36,25 @@ nodeStatusUpdateFrequency: 5s
 
 func (n *Node) writeKubeletConfig() error {
 	return writeFiles(map[string]string{kubeletConfigPath: fmt.Sprintf(kubeletConfig, n.options.Cgroup, Dir)})
+}
+
+// SetKubelet restarts the kubelet with further lines of its configuration; with none,
+// as it was at first. Its managers start over: they refuse the state that another
+// policy has left.
+func (n *Node) SetKubelet(ctx context.Context, more string) error {
+	text := fmt.Sprintf(kubeletConfig, n.options.Cgroup, Dir) + more
+	if err := writeFiles(map[string]string{kubeletConfigPath: text}); err != nil {
+		return fmt.Errorf("configure the kubelet: %w", err)
+	}
+	if err := n.Down(ctx, Kubelet); err != nil {
+		return err
+	}
+	for _, state := range []string{"cpu_manager_state", "memory_manager_state"} {
+		if err := os.Remove(filepath.Join("/var/lib/kubelet", state)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("configure the kubelet: %w", err)
+		}
+	}
+	return n.Up(ctx, Kubelet)
 }
 
 func (n *Node) kubelet() *service {

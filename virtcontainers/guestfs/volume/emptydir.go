@@ -20,7 +20,7 @@ func (c *classifier) emptyDir(v Volume, src source, dir string) (Volume, error) 
 	}
 	switch {
 	case medium.magic == unix.TMPFS_MAGIC:
-		v.Kind, v.Options = Memory, medium.options(v.IDMap)
+		v.Kind, v.Options = Memory, medium.within(c.opts.MemoryBytes).options(v.IDMap)
 	case medium.magic == unix.HUGETLBFS_MAGIC:
 		v.Kind, v.Options = Hugepages, medium.options(v.IDMap)
 	case !c.opts.Share, c.opts.ImageDirs && v.IDMap == nil:
@@ -40,7 +40,9 @@ type medium struct {
 	magic int64
 	// size and pageSize are in bytes; a size of 0 is no limit.
 	size, pageSize uint64
-	owner          Owner
+	// inodes is how many files it may have; of a tmpfs 0 is no limit.
+	inodes uint64
+	owner  Owner
 }
 
 // mediumOf finds out what the kubelet has mounted (Kubernetes,
@@ -62,7 +64,7 @@ func mediumOf(dir string) (medium, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return medium{}, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	m.magic, m.size, m.pageSize = st.Type, st.Blocks*uint64(st.Bsize), uint64(st.Bsize)
+	m.magic, m.size, m.pageSize, m.inodes = st.Type, st.Blocks*uint64(st.Bsize), uint64(st.Bsize), st.Files
 	return m, nil
 }
 
@@ -79,7 +81,21 @@ func (m medium) options(ids *guestspec.IDMap) []string {
 	if m.limited() {
 		options = append(options, "size="+strconv.FormatUint(m.size, 10))
 	}
+	if m.magic == unix.TMPFS_MAGIC {
+		// The guest's default is derived from its memory, which is less than the host's.
+		options = append(options, "nr_inodes="+strconv.FormatUint(m.inodes, 10))
+	}
 	return options
+}
+
+// within returns a medium no larger than what the pod's containers may use together;
+// 0 is no limit. Without a sizeLimit the kubelet gives a tmpfs the limit of the pod's
+// cgroup, which has room for the runtime class's overhead, too.
+func (m medium) within(memory uint64) medium {
+	if memory > 0 {
+		m.size = min(m.size, memory)
+	}
+	return m
 }
 
 // limited reports whether the size is a limit that a user set. Without one the

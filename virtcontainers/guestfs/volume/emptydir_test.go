@@ -18,13 +18,13 @@ var shared = Options{Share: true}
 
 // memoryOptions are the guest's mount options for the kubelet's tmpfs of these
 // tests.
-var memoryOptions = []string{"mode=02777", "uid=1001", "gid=123", "size=8388608"}
+var memoryOptions = []string{"mode=02777", "uid=1001", "gid=123", "size=8388608", "nr_inodes=1000"}
 
 // memory makes an emptyDir of medium Memory, to which fsGroup was applied.
 func memory(t *testing.T, n *node, name string) string {
 	t.Helper()
 	dir := n.volume("empty-dir", name)
-	mountAt(t, "tmpfs", dir, "tmpfs", 0, "size=8m")
+	mountAt(t, "tmpfs", dir, "tmpfs", 0, "size=8m,nr_inodes=1000")
 	return chown(t, dir, Owner{Mode: 0o2777, UID: 1001, GID: 123})
 }
 
@@ -45,12 +45,24 @@ func TestMemory(t *testing.T) {
 func TestMemoryWithoutLimit(t *testing.T) {
 	n := newNode(t)
 	dir := n.volume("empty-dir", "cache")
-	mountAt(t, "tmpfs", dir, "tmpfs", 0, "")
-	n.expect(shared, dir, Volume{Kind: Memory, Key: dir, Options: []string{"mode=01777", "uid=0", "gid=0"}})
+	mountAt(t, "tmpfs", dir, "tmpfs", 0, "nr_inodes=0")
+	options := []string{"mode=01777", "uid=0", "gid=0", "nr_inodes=0"}
+	n.expect(shared, dir, Volume{Kind: Memory, Key: dir, Options: options})
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size=90%"); err != nil {
 		t.Fatal(err)
 	}
-	n.expect(shared, dir, Volume{Kind: Memory, Key: dir, Options: []string{"mode=01777", "uid=0", "gid=0"}})
+	n.expect(shared, dir, Volume{Kind: Memory, Key: dir, Options: options})
+}
+
+// The pod's overhead is no part of a volume that is as large as the pod's limit.
+func TestMemoryWithinThePodsLimit(t *testing.T) {
+	n := newNode(t)
+	dir := memory(t, n, "cache")
+	for memory, size := range map[uint64]string{0: "size=8388608", 4 << 20: "size=4194304", 16 << 20: "size=8388608"} {
+		options := slices.Clone(memoryOptions)
+		options[3] = size
+		n.expect(Options{Share: true, MemoryBytes: memory}, dir, Volume{Kind: Memory, Key: dir, Options: options})
+	}
 }
 
 // If the kubelet's directory is on a tmpfs, not every volume is Memory; nor is
@@ -208,7 +220,7 @@ func TestOwnersAreMapped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"mode=02777", "uid=101001", "gid=200123", "size=8388608"}; !slices.Equal(v.Options, want) {
+	if want := []string{"mode=02777", "uid=101001", "gid=200123", "size=8388608", "nr_inodes=1000"}; !slices.Equal(v.Options, want) {
 		t.Errorf("options %q, want %q", v.Options, want)
 	}
 	if want := (Owner{Mode: 0o700, UID: 100002, GID: 70000}); v.SubMode != want {

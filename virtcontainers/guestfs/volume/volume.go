@@ -101,6 +101,8 @@ type Options struct {
 	// ImageDirs makes emptyDir volumes on the host's disk Images instead of
 	// Shared.
 	ImageDirs bool
+	// MemoryBytes is what the pod's containers may use together; 0 is no limit.
+	MemoryBytes uint64
 }
 
 // Classify returns for each bind how it gets into the guest. It inspects the

@@ -68,12 +68,34 @@ func MemoryLimit(root, cgroupsPath string) (uint64, error) {
 	return leastLimit(root, cgroupsPath, hierarchy.memoryLimit)
 }
 
-// ParentMemoryLimit is MemoryLimit of the closest ancestor alone. Of a pod of
+// ParentLimit is the memory limit of the closest ancestor alone. Of a pod of
 // Kubernetes that is the cgroup of the kubelet for the pod.
-func ParentMemoryLimit(root, cgroupsPath string) (uint64, error) {
-	return leastLimit(root, cgroupsPath, func(h hierarchy, dir string) (uint64, error) {
-		return readLimit(filepath.Join(dir, h.memoryFile()))
+type ParentLimit struct {
+	// files has one for each hierarchy that limits memory.
+	files []string
+}
+
+// OpenParentLimit finds where the limit is; the arguments are MemoryLimit's.
+func OpenParentLimit(root, cgroupsPath string) (*ParentLimit, error) {
+	l := new(ParentLimit)
+	_, err := leastLimit(root, cgroupsPath, func(h hierarchy, dir string) (uint64, error) {
+		l.files = append(l.files, filepath.Join(dir, h.memoryFile()))
+		return noLimit, nil
 	})
+	return l, err
+}
+
+// Bytes returns the limit as it is now. Without one it is larger than any host's memory.
+func (l *ParentLimit) Bytes() (uint64, error) {
+	least := uint64(noLimit)
+	for _, file := range l.files {
+		here, err := readLimit(file)
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, here)
+	}
+	return least, nil
 }
 
 // leastLimit returns the least of what limit reads in the parents of a pod's cgroup.

@@ -10,19 +10,33 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
-// lookEvery is how often a pod looks whether its cgroups have lost controllers: a
-// read of a file or two.
+// lookEvery is how often a pod looks at what other programs have done to its cgroups:
+// reads of a few files. (inotify(7) would take one of the 128 instances that all of
+// root's processes have together, for each pod.)
 const lookEvery = 10 * time.Second
 
-// lookAfterControllers returns a channel that says when to call regainControllers,
-// and a function to call at the end. The channel is nil if nothing can be lost.
-func (p *Pod) lookAfterControllers() (look <-chan time.Time, stop func()) {
-	if p.cgroup == nil || !p.cgroup.CanLose() {
+// startLooking returns a channel that says when to call lookAtHost, and a function to
+// call at the end. The channel is nil if there is nothing to see.
+func (p *Pod) startLooking() (look <-chan time.Time, stop func()) {
+	if !p.together.known && !p.canLoseControllers() {
 		return nil, func() {}
 	}
 	tick := time.NewTicker(lookEvery)
 	return tick.C, tick.Stop
 }
+
+// lookAtHost follows what other programs have done to the pod's cgroups.
+func (p *Pod) lookAtHost(ctx context.Context) error {
+	if p.limitChanged() {
+		p.mayShrink()
+	}
+	if !p.canLoseControllers() {
+		return nil
+	}
+	return p.regainControllers(ctx)
+}
+
+func (p *Pod) canLoseControllers() bool { return p.cgroup != nil && p.cgroup.CanLose() }
 
 // regainControllers turns on the controllers that another program, such as systemd,
 // has turned off for the pod's cgroups, and sets again what was lost with them.
