@@ -126,7 +126,11 @@ func (r *Runtime) createTask(ctx context.Context, rec *record, spec *specs.Spec,
 	}
 	defer shim.Close()
 	defer func() {
-		if err != nil {
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			err = errors.Join(err, r.undoCancelled(ctx, shim, rec))
+		default:
 			err = errors.Join(err, r.undo(ctx, shim, rec.ID))
 		}
 	}()
