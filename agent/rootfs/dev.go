@@ -100,13 +100,25 @@ func (r *Root) isOld(dir int, base string, kind uint32, number uint64) (bool, er
 // isOwnMount reports whether an open directory is in the root's mount, and not in
 // one that was made in it.
 func (r *Root) isOwnMount(dir int) (bool, error) {
-	var root, other unix.Statx_t
-	for fd, info := range map[int]*unix.Statx_t{r.fd: &root, dir: &other} {
-		if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, info); err != nil {
-			return false, fmt.Errorf("inspect the mount of a device node: %w", err)
-		}
+	root, err := mountID(r.fd)
+	if err != nil {
+		return false, err
 	}
-	return root.Mnt_id == other.Mnt_id, nil
+	other, err := mountID(dir)
+	return root == other, err
+}
+
+// mountID returns the number of the mount that an open file is in.
+func mountID(fd int) (uint64, error) {
+	var info unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &info)
+	if err == nil && info.Mask&unix.STATX_MNT_ID == 0 {
+		err = unix.EOPNOTSUPP // before Linux 5.8
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the mount of a file: %w", err)
+	}
+	return info.Mnt_id, nil
 }
 
 func fileType(node *devices.Device) (uint32, error) {

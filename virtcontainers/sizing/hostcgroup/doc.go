@@ -33,6 +33,10 @@
 // in its overhead cgroup. So it has bounds, and is not charged to the engine's
 // cgroup.
 //
+// With v2 another program, such as systemd, can turn off controllers of the pod's
+// cgroups; Regain turns them on again (regain.go). ParentLimit is the kubelet's limit of
+// the pod's memory (limit.go).
+//
 // A process without a pod has its own cgroup, /kata_overhead/spares/<pid>
 // (NewForSpare).
 //
