@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/harness"
@@ -111,6 +113,22 @@ cat mounted/file
 stat -c '%n %a' /dev/loop-control /dev/loop0 /dev/loop7
 `
 
+// buildKit is the part about devices of the spec that BuildKit 0.34 makes for a step with
+// --security=insecure (its util/entitlements/security), on a host with two loop devices in
+// use.
+func buildKit(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
+	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Type: "c", Access: "rwm"}, {Allow: true, Type: "b", Access: "rwm"}}
+	for name, number := range map[string][2]int64{
+		"kmsg": {1, 11}, "cuse": {10, 203}, "fuse": {10, 229}, "kvm": {10, 232}, "net/tun": {10, 200}, "loop-control": {10, 237},
+	} {
+		s.Linux.Devices = append(s.Linux.Devices, specs.LinuxDevice{Path: "/dev/" + name, Type: "c", Major: number[0], Minor: number[1]})
+	}
+	for n := range int64(10) {
+		s.Linux.Devices = append(s.Linux.Devices, specs.LinuxDevice{Path: fmt.Sprintf("/dev/loop%d", n), Type: "b", Major: 7, Minor: n})
+	}
+	return nil
+}
+
 // A privileged container has what the guest has of the devices that a node has, whether
 // or not its spec lists the host's.
 func TestPrivilegedGuestDevices(t *testing.T) {
@@ -118,9 +136,16 @@ func TestPrivilegedGuestDevices(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		admin := oci.Compose(oci.WithAddedCapabilities([]string{"CAP_SYS_ADMIN", "CAP_SYSLOG"}), hostTools)
-		for name, spec := range map[string]oci.SpecOpts{"without a list": oci.WithAllDevicesAllowed, "with a list": privileged} {
-			out := execOut(ctx, t, with(ctx, t, pod, spec, admin), harness.ExecConfig{Args: script(guestDevices)})
-			if !strings.HasPrefix(out, "content\n/dev/loop-control ") || !strings.HasSuffix(out, "\n/dev/loop0 660\n/dev/loop7 660\n") {
+		for name, test := range map[string]struct {
+			spec oci.SpecOpts
+			mode string
+		}{
+			"without a list": {oci.WithAllDevicesAllowed, "660"},
+			"with a list":    {privileged, "660"},
+			"as BuildKit":    {buildKit, "666"},
+		} {
+			out := execOut(ctx, t, with(ctx, t, pod, test.spec, admin), harness.ExecConfig{Args: script(guestDevices)})
+			if want := fmt.Sprintf("\n/dev/loop0 %[1]s\n/dev/loop7 %[1]s\n", test.mode); !strings.HasPrefix(out, "content\n/dev/loop-control ") || !strings.HasSuffix(out, want) {
 				t.Errorf("%s: %s", name, out)
 			}
 		}

@@ -84,13 +84,6 @@ func withGuests(devices []CharDevice) []CharDevice {
 	return devices
 }
 
-// HasLoops reports whether a container is to have nodes of its guest's loop devices:
-// it may use every device, and its processes may attach files to them, which root in
-// a user namespace may not.
-func HasLoops(spec *specs.Spec) bool {
-	return allowsAll(deviceRules(spec)) && !slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace })
-}
-
 // charName is the name of the device in api.CharDevices, or empty.
 func (h hostDevices) charName(d specs.LinuxDevice) string {
 	name, err := h.kernelName("char", d)

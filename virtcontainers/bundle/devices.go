@@ -60,7 +60,7 @@ func (h hostDevices) list(spec *specs.Spec, patterns []string) ([]BlockDevice, e
 	privileged := allowsAll(rules)
 	var all []BlockDevice
 	for _, d := range spec.Linux.Devices {
-		if d.Type != "b" || slices.ContainsFunc(all, func(other BlockDevice) bool { return other.Path == d.Path }) {
+		if d.Type != "b" || isGuestLoop(d, spec) || slices.ContainsFunc(all, func(other BlockDevice) bool { return other.Path == d.Path }) {
 			continue
 		}
 		b := BlockDevice{Path: d.Path, Access: accessOf(d, "b", rules)}
@@ -154,11 +154,16 @@ func deviceRules(spec *specs.Spec) []specs.LinuxDeviceCgroup {
 }
 
 // allowsAll reports whether the rules, taken together, allow every access to
-// every device.
+// every device. BuildKit has one rule for block and one for character devices.
 func allowsAll(rules []specs.LinuxDeviceCgroup) bool {
+	return allowsKind(rules, "b") && allowsKind(rules, "c")
+}
+
+// allowsKind is allowsAll for devices of one type.
+func allowsKind(rules []specs.LinuxDeviceCgroup, kind string) bool {
 	allowed := false
 	for _, r := range rules {
-		if isOf(r, "a") && anyNumber(r.Major) && anyNumber(r.Minor) && without(allAccess, accessIn(r)) == "" {
+		if isOf(r, kind) && anyNumber(r.Major) && anyNumber(r.Minor) && without(allAccess, accessIn(r)) == "" {
 			allowed = r.Allow
 		}
 	}

@@ -25,6 +25,10 @@ func (c *Container) addDevices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	loops, err := bundle.Loops(c.Bundle.Spec)
+	if err != nil {
+		return err
+	}
 	if err := c.addDisks(ctx); err != nil {
 		return err
 	}
@@ -34,26 +38,20 @@ func (c *Container) addDevices(ctx context.Context) error {
 			Path: d.Path, Driver: "char", Source: d.Name, Mode: d.Mode, Uid: d.UID, Gid: d.GID, Access: d.Access, Optional: d.Optional,
 		})
 	}
-	if bundle.HasLoops(c.Bundle.Spec) {
-		c.addLoops()
-	}
+	c.addLoops(loops)
 	return nil
 }
 
-// loopMode is the mode of a loop device's node, as Debian's udev sets it.
-const loopMode = 0o660
-
-// addLoops gives a privileged container the guest's loop devices, at the paths at
-// which it has no disk.
-func (c *Container) addLoops() {
-	for n := range api.LoopDevices {
-		path := fmt.Sprintf("/dev/loop%d", n)
-		if c.paths.Devices[path] {
+// addLoops gives the container loop devices of the guest, but for those at whose path
+// it has a disk.
+func (c *Container) addLoops(loops []bundle.Loop) {
+	for _, l := range loops {
+		if c.paths.Devices[l.Path] {
 			continue
 		}
-		c.paths.Devices[path] = true
+		c.paths.Devices[l.Path] = true
 		c.devices = append(c.devices, &api.Device{
-			Path: path, Driver: "loop", Source: strconv.Itoa(n), Mode: loopMode, Access: "rwm", Optional: true,
+			Path: l.Path, Driver: "loop", Source: strconv.FormatInt(l.Number, 10), Mode: l.Mode, Uid: l.UID, Gid: l.GID, Access: l.Access, Optional: l.Optional,
 		})
 	}
 }
