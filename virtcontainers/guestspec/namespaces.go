@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -12,12 +13,12 @@ import (
 
 // nsOfProcess matches a namespace's path by way of one of its processes
 // (proc(5)).
-var nsOfProcess = regexp.MustCompile(`^/proc/([0-9]{1,10})/ns/[a-z_]+$`)
+var nsOfProcess = regexp.MustCompile(`^/proc/(self|thread-self|[0-9]{1,10})/ns/([a-z_]+)$`)
 
 // wish is what a spec requests for one kind of namespace.
 type wish struct {
-	// host is set if the host's namespace is requested: by naming none or, from
-	// iSulad, by naming pid 1's.
+	// host is set if the host's namespace is requested: by naming none, by naming
+	// the runtime's own (self) or, from iSulad, by naming pid 1's.
 	host bool
 	// path is that of the namespace to join; empty makes a new one.
 	path string
@@ -31,10 +32,15 @@ func wishFor(spec *specs.Spec, kind specs.LinuxNamespaceType) wish {
 		return wish{host: true}
 	}
 	w := wish{path: spec.Linux.Namespaces[i].Path}
-	if found := nsOfProcess.FindStringSubmatch(w.path); found != nil {
+	found := nsOfProcess.FindStringSubmatch(w.path)
+	switch {
+	case found == nil:
+	case strings.HasSuffix(found[1], "self"):
+		w.host = true
+	default:
 		w.pid, _ = strconv.Atoi(found[1]) // at most ten digits
+		w.host = w.pid == 1
 	}
-	w.host = w.pid == 1
 	return w
 }
 
@@ -119,12 +125,23 @@ var namespaceKinds = []specs.LinuxNamespaceType{
 	specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace,
 }
 
-// checkNamespaces refuses unknown kinds, and a kind that is listed twice: which of
-// the two counts would be a guess.
+// fileKinds are the kinds of namespace by the names of their files in a process's
+// directory (namespaces(7)).
+var fileKinds = map[string]specs.LinuxNamespaceType{
+	"pid": specs.PIDNamespace, "pid_for_children": specs.PIDNamespace, "net": specs.NetworkNamespace, "mnt": specs.MountNamespace,
+	"ipc": specs.IPCNamespace, "uts": specs.UTSNamespace, "user": specs.UserNamespace, "cgroup": specs.CgroupNamespace,
+	"time": specs.TimeNamespace, "time_for_children": specs.TimeNamespace,
+}
+
+// checkNamespaces refuses unknown kinds, a process's namespace of another kind, and
+// a kind that is listed twice: which of the two counts would be a guess.
 func checkNamespaces(spec *specs.Spec) error {
 	seen := make(map[specs.LinuxNamespaceType]bool)
 	for _, ns := range spec.Linux.Namespaces {
+		found := nsOfProcess.FindStringSubmatch(ns.Path)
 		switch {
+		case found != nil && fileKinds[found[2]] != ns.Type:
+			return fmt.Errorf("linux.namespaces: the %s namespace is to be %s, which is one of another kind: %w", ns.Type, ns.Path, errdefs.ErrInvalidArgument)
 		case !slices.Contains(namespaceKinds, ns.Type):
 			return fmt.Errorf("linux.namespaces: there is no kind %q, want one of %v: %w", ns.Type, namespaceKinds, errdefs.ErrInvalidArgument)
 		case seen[ns.Type]:

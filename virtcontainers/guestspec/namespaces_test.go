@@ -64,9 +64,18 @@ func TestSharedNamespaces(t *testing.T) {
 // container and for the others; its UTS namespace is copied.
 func TestNamespacesOfTheHost(t *testing.T) {
 	for _, first := range []bool{true, false} {
-		for kind, namespaces := range map[string][]string{
-			"pid": {"ipc", "uts"}, "ipc": {"pid", "uts"}, "the pid": {"ipc", "uts", "pid=/proc/1/ns/pid"}, "the ipc": {"pid", "ipc=/proc/1/ns/ipc"},
+		for _, test := range []struct {
+			kind       string
+			namespaces []string
+		}{
+			{"pid", []string{"ipc", "uts"}},
+			{"ipc", []string{"pid", "uts"}},
+			{"pid", []string{"ipc", "uts", "pid=/proc/1/ns/pid"}},
+			{"ipc", []string{"pid", "ipc=/proc/1/ns/ipc"}},
+			{"pid", []string{"ipc", "uts", "pid=/proc/self/ns/pid"}},
+			{"ipc", []string{"pid", "ipc=/proc/thread-self/ns/ipc"}},
 		} {
+			kind, namespaces := test.kind, test.namespaces
 			_, err := Filter(inNamespaces(namespaces...), Paths{}, Rules{First: first})
 			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), kind+" namespace") || !strings.Contains(err.Error(), "allow_host_namespaces") {
 				t.Errorf("%q: %v, want an error that names the %s namespace", namespaces, err, kind)
@@ -109,10 +118,12 @@ func TestNamespacesOfAnotherMachine(t *testing.T) {
 func TestOddNamespaces(t *testing.T) {
 	own := []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}}
 	for want, ns := range map[string]specs.LinuxNamespace{
-		`kind "nope"`:             {Type: "nope"},
-		"pid is there twice":      {Type: specs.PIDNamespace, Path: "/proc/7/ns/pid"},
-		"to be /proc/7/ns/mnt":    {Type: specs.MountNamespace, Path: "/proc/7/ns/mnt"},
-		"to be /proc/7/ns/cgroup": {Type: specs.CgroupNamespace, Path: "/proc/7/ns/cgroup"},
+		`kind "nope"`:              {Type: "nope"},
+		"of another kind":          {Type: specs.IPCNamespace, Path: "/proc/self/ns/mnt"},
+		"/proc/8/ns/net, which is": {Type: specs.UTSNamespace, Path: "/proc/8/ns/net"},
+		"pid is there twice":       {Type: specs.PIDNamespace, Path: "/proc/7/ns/pid"},
+		"to be /proc/7/ns/mnt":     {Type: specs.MountNamespace, Path: "/proc/7/ns/mnt"},
+		"to be /proc/7/ns/cgroup":  {Type: specs.CgroupNamespace, Path: "/proc/7/ns/cgroup"},
 	} {
 		spec := &specs.Spec{Linux: &specs.Linux{Namespaces: append(slices.Clone(own), ns)}}
 		if err := Check(spec, Rules{}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
