@@ -59,7 +59,7 @@ func TestHostCgroupsWithV2(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("exit code %d\n%s%s", code, out, c.Err.String())
 		}
-		for _, test := range []string{"TestOverhead/v2", "TestOnly/v2", "TestNoRoomForVM/v2", "TestSetPlace/v2", "TestRelease/v2", "TestRegain"} {
+		for _, test := range []string{"TestOverhead/v2", "TestOnly/v2", "TestNoRoomForVM/v2", "TestSetPlace/v2", "TestRelease/v2", "TestRegain", "TestMakeTurnsOnAbove"} {
 			if !strings.Contains(out, "--- PASS: "+test+" ") {
 				t.Errorf("%s has not passed:\n%s", test, strings.TrimSpace(out))
 			}

@@ -85,7 +85,9 @@ func (h hierarchy) makeBelow(dir string, parent bool) error {
 func (h hierarchy) prepare(dir string) error {
 	switch {
 	case h.unified:
-		enable(filepath.Dir(dir))
+		for _, above := range h.above(dir) {
+			enable(above)
+		}
 		return nil
 	case h.has("cpuset"):
 		return h.inheritCpuset(dir)
@@ -127,11 +129,19 @@ func (h hierarchy) inheritCpuset(dir string) error {
 // its CPUs.
 const podControllers = "cpu cpuset memory io pids"
 
-// enable turns controllers on for the children of a v2 cgroup. Some may be missing, or refused: the CPU's, for example, while
-// realtime processes run. The others are still turned on.
+// enable turns controllers on for the children of a v2 cgroup, as far as they are off. Some may be missing, or refused: the
+// CPU's, for example, while realtime processes run. The others are still turned on.
+//
+// The pod's cgroups need them in every cgroup above. systemd's slices pass on no
+// cpuset, and the kubelet makes a pod's slice anew at each look at the pod while it has
+// none (k8s.io/kubernetes pkg/kubelet/cm, cgroupV2impl.Validate): with that, systemd
+// turns off all others in the slice. While the slice passes the cpuset on, the kernel
+// refuses to take it from the slice (EBUSY).
 func enable(dir string) {
-	for c := range strings.FieldsSeq(podControllers) {
-		_ = write(filepath.Join(dir, subtreeFile), "+"+c)
+	subtree := filepath.Join(dir, subtreeFile)
+	on, _ := words(subtree)
+	for _, name := range without(strings.Fields(podControllers), on) {
+		_ = write(subtree, "+"+name)
 	}
 }
 

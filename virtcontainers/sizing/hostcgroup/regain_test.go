@@ -1,8 +1,11 @@
 package hostcgroup
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
@@ -68,6 +71,46 @@ func TestRegain(t *testing.T) {
 	}
 	if got := c.Regain(); len(got) != 0 {
 		t.Errorf("regained %v a second time", got)
+	}
+}
+
+// The kubelet makes a pod's slice anew while it lacks a controller, and with that
+// systemd turns off those of the pod's cgroups. What systemd's slices above do not
+// pass on is therefore turned on, whole branches of it.
+func TestMakeTurnsOnAbove(t *testing.T) {
+	root, ok := roots(t)["v2"]
+	if !ok {
+		t.Skip("the host has no v2 tree")
+	}
+	parent := parentName(t)
+	c := plan(t, root, parent+"/class/slice", parent[1:], false)
+	p := c.places[0]
+	slice := filepath.Dir(p.pod)
+	t.Cleanup(func() {
+		err := c.Remove(t.Context())
+		for dir := slice; dir != p.mount; dir = filepath.Dir(dir) {
+			err = errors.Join(err, os.Remove(dir))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.MkdirAll(slice, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	given := files(t, p.mount, subtreeFile)[subtreeFile]
+	if err := c.Make(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"cpuset", "memory", "pids"} {
+		if !strings.Contains(given, name) {
+			continue
+		}
+		for _, dir := range []string{slice, p.pod} {
+			if now := files(t, dir, controllersFile)[controllersFile]; !strings.Contains(now, name) {
+				t.Errorf("%s has %q, not %s", filepath.Base(dir), now, name)
+			}
+		}
 	}
 }
 
