@@ -10,6 +10,7 @@
 //	probe hold FIFO FIFO PATH ...           what open files show, on request
 //	probe ports HOST FROM:TO ...            connections that are refused, and ports of listeners
 //	probe state                             the network as lines that can be compared
+//	probe watch DIRECTORY                   "ready", then inotify's events, until one is about a file "end"
 //
 // checks (check.go) says what each check proves, and printState (state.go) what
 // the lines of the state mean.

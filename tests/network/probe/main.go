@@ -15,7 +15,7 @@ func main() {
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("want serve, check, file, hold, ports or state")
+		return fmt.Errorf("want serve, check, file, hold, ports, state or watch")
 	}
 	switch args[0] {
 	case "serve":
@@ -30,7 +30,9 @@ func run(args []string, out io.Writer) error {
 		return usePorts(args[1:], out)
 	case "state":
 		return printState(out)
+	case "watch":
+		return watch(args[1:], out)
 	default:
-		return fmt.Errorf("unknown command %q: want serve, check, file, hold, ports or state", args[0])
+		return fmt.Errorf("unknown command %q: want serve, check, file, hold, ports, state or watch", args[0])
 	}
 }
