@@ -26,7 +26,7 @@ func inUsers(s *specs.Spec) *specs.Spec {
 func TestLoops(t *testing.T) {
 	const all = "0? 1? 2? 3? 4? 5? 6? 7?"
 	loop := func(n int64) specs.LinuxDevice { return block(fmt.Sprintf("/dev/loop%d", n), 7, n) }
-	deny := append(everything[:1:1], specs.LinuxDeviceCgroup{Access: "rwm"})
+	deny := []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}, {Access: "rwm"}}
 	for name, test := range map[string]struct {
 		spec         *specs.Spec
 		loops, disks string
