@@ -17,6 +17,9 @@
 //	 │                     └─ Reserve ── dropping               │
 //	 └───────────── the copying has stopped ────────────────────┘
 //
+// While a pipe's output is gathered or relayed, no write of the process wakes the
+// agent's scheduler (watch.go).
+//
 // Little is buffered: a process whose output the host does not read blocks, as on
 // any pipe. When the host's connection is lost, a process that writes gets SIGPIPE;
 // a terminal's output is discarded instead.

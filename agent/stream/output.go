@@ -17,6 +17,7 @@ import (
 type output struct {
 	binding
 	terminal bool
+	watch    *watch // waits for file; nil for a terminal, which Go's poller knows
 	// read is the number of bytes read from file, including those in rest and
 	// ahead.
 	read uint64
@@ -35,9 +36,21 @@ type output struct {
 // errHalted is why a run ends that Park or a new connection stops.
 var errHalted = errors.New("copying is halted")
 
-func newOutput(file *os.File, terminal bool) *output {
-	o := &output{terminal: terminal}
-	o.init(file)
+// newOutput carries what comes from a pipe.
+func newOutput(pipe *os.File) (*output, error) {
+	w, err := newWatch(pipe)
+	if err != nil {
+		return nil, err
+	}
+	o := &output{watch: w}
+	o.init(pipe)
+	return o, nil
+}
+
+// newTerminalOutput carries what comes from a terminal, once setFile is called.
+func newTerminalOutput() *output {
+	o := &output{terminal: true}
+	o.init(nil)
 	return o
 }
 
@@ -120,9 +133,38 @@ func (o *output) halt() <-chan struct{} {
 func (o *output) wake() {
 	o.changed.Broadcast()
 	o.stopRelay()
-	if o.file != nil {
+	o.wakeRead()
+}
+
+// wakeRead ends a read that waits. mu is held.
+func (o *output) wakeRead() {
+	switch {
+	case o.watch != nil:
+		o.watch.wake()
+	case o.file != nil:
 		_ = o.file.SetReadDeadline(time.Now())
 	}
+}
+
+// letReadWait takes wakeRead back.
+func (o *output) letReadWait() {
+	if o.watch != nil {
+		o.watch.wait()
+		return
+	}
+	_ = o.file.SetReadDeadline(time.Time{})
+}
+
+// tryRead calls try with the file's descriptor until it returns true.
+func (o *output) tryRead(try func(fd uintptr) bool) error {
+	if o.watch != nil {
+		return o.watch.read(try)
+	}
+	raw, err := o.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(try)
 }
 
 // halted reports whether a run has to stop. mu is held.
@@ -221,6 +263,7 @@ func (o *output) send(r *run, data []byte) (err error) {
 	}
 	if !o.terminal {
 		_ = o.file.Close()
+		o.watch.close()
 		return err
 	}
 	_ = r.conn.Close()
@@ -261,13 +304,9 @@ func gather(last time.Time, n int) time.Time {
 // error. io.EOF is the end; a terminal returns EIO when no process has it open any
 // more (tty_ldisc.c, n_tty_read).
 func (o *output) next(r *run, block []byte) (n int, err error) {
-	raw, err := o.file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
 	for {
 		var rerr error
-		err = raw.Read(func(fd uintptr) bool {
+		err = o.tryRead(func(fd uintptr) bool {
 			n, rerr = o.take(int(fd), block)
 			return !errors.Is(rerr, unix.EAGAIN)
 		})
@@ -276,7 +315,7 @@ func (o *output) next(r *run, block []byte) (n int, err error) {
 		}
 		// total or a halt set it to wake us. A halt sets the state first, so it is
 		// seen here or wakes us again.
-		_ = o.file.SetReadDeadline(time.Time{})
+		o.letReadWait()
 		if o.mustStop(r) {
 			return 0, errHalted
 		}

@@ -90,4 +90,7 @@ func (o *output) close() {
 	o.stopRelay()
 	o.mu.Unlock()
 	o.binding.close()
+	if o.watch != nil {
+		o.watch.close()
+	}
 }

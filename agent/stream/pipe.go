@@ -41,7 +41,7 @@ func pipeOut(asked bool) (parent, child *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return pollable(r), os.NewFile(uintptr(w), "output"), nil
+	return unpolled(r), os.NewFile(uintptr(w), "output"), nil
 }
 
 func makePipe() (r, w int, err error) {
@@ -58,4 +58,12 @@ func makePipe() (r, w int, err error) {
 func pollable(fd int) *os.File {
 	_ = unix.SetNonblock(fd, true)
 	return os.NewFile(uintptr(fd), "stream")
+}
+
+// unpolled makes a file that does not block, and that Go's poller does not know: its
+// reads and writes return EAGAIN (watch).
+func unpolled(fd int) *os.File {
+	file := os.NewFile(uintptr(fd), "stream")
+	_ = unix.SetNonblock(fd, true)
+	return file
 }

@@ -54,7 +54,7 @@ func New(req Request) (*Stdio, error) {
 	s := &Stdio{request: req}
 	if req.Terminal {
 		s.request.Stderr = false // A terminal's output is all stdout.
-		s.stdin, s.stdout = newInput(nil), newOutput(nil, true)
+		s.stdin, s.stdout = newInput(nil), newTerminalOutput()
 		return s, nil
 	}
 	if err := s.makePipes(); err != nil {
@@ -77,13 +77,17 @@ func (s *Stdio) makePipes() (err error) {
 		return err
 	}
 	if out != nil {
-		s.stdout = newOutput(out, false)
+		if s.stdout, err = newOutput(out); err != nil {
+			return errors.Join(err, out.Close())
+		}
 	}
 	if errs, s.child.Stderr, err = pipeOut(s.request.Stderr); err != nil {
 		return err
 	}
 	if errs != nil {
-		s.stderr = newOutput(errs, false)
+		if s.stderr, err = newOutput(errs); err != nil {
+			return errors.Join(err, errs.Close())
+		}
 	}
 	return nil
 }

@@ -1,10 +1,6 @@
 package stream
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // total returns the number of bytes written so far.
 func (o *output) total() uint64 {
@@ -55,5 +51,5 @@ func (o *output) readAhead(fd int) {
 			break
 		}
 	}
-	_ = o.file.SetReadDeadline(time.Now()) // Wakes the pump.
+	o.wakeRead()
 }

@@ -23,8 +23,9 @@ type execWay struct {
 	c    *harness.Container
 	spec func(*specs.Process)
 	took series
-	// output is how fast its stdout comes through its FIFO, in MiB/s.
-	output series
+	// output is how fast its stdout comes through its FIFO, in MiB/s, and lines how
+	// many lines come each second, each a write.
+	output, lines series
 }
 
 // benchExecs measures and prints execs alone.
@@ -55,7 +56,11 @@ func benchExecs(ctx context.Context, d *harness.Daemon, rounds int) (err error) 
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
-			w.output = append(w.output, speed)
+			lines, err := measureLines(ctx, w.c)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			w.output, w.lines = append(w.output, speed), append(w.lines, lines)
 		}
 	}
 	printExecs(os.Stdout, ways)
@@ -96,6 +101,11 @@ func printExecs(out io.Writer, ways []*execWay) {
 	fmt.Fprintf(out, "\nstdout through a FIFO, MiB/s, %d MiB at a time\n", outputMiB)
 	for _, way := range ways {
 		fmt.Fprintf(w, "%s\t%.1f\t%.2f\t\n", way.name, way.output.median(), way.output.median()/ways[0].output.median())
+	}
+	_ = w.Flush()
+	fmt.Fprintf(out, "\na shell's lines through a FIFO, each second, %d at a time\n", outputLines)
+	for _, way := range ways {
+		fmt.Fprintf(w, "%s\t%.0f\t%.3f\t\n", way.name, way.lines.median(), way.lines.median()/ways[0].lines.median())
 	}
 	_ = w.Flush()
 }

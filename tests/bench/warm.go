@@ -9,8 +9,12 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// outputMiB is how much a process writes to measure its stdout.
-const outputMiB = 256
+// outputMiB is how much a process writes to measure its stdout, and outputLines how
+// many lines.
+const (
+	outputMiB   = 256
+	outputLines = 10000
+)
 
 // warm is what a running container does.
 type warm struct {
@@ -93,4 +97,19 @@ func measureOutput(ctx context.Context, c *harness.Container) (float64, error) {
 		return 0, fmt.Errorf("%d bytes of output came, want %d", n, want)
 	}
 	return outputMiB / took.Seconds(), nil
+}
+
+// measureLines measures a process that writes line by line, in lines a second.
+func measureLines(ctx context.Context, c *harness.Container) (float64, error) {
+	var n counter
+	const line = "a line of a program's log, of usual length"
+	loop := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "%s"; i=$((i+1)); done`, outputLines, line)
+	took, err := timeExec(ctx, c, harness.ExecConfig{Args: []string{"sh", "-c", loop}, Stdio: harness.Stdio{Stdout: &n}})
+	if err != nil {
+		return 0, err
+	}
+	if want := counter(outputLines * (len(line) + 1)); n != want {
+		return 0, fmt.Errorf("%d bytes of lines came, want %d", n, want)
+	}
+	return outputLines / took.Seconds(), nil
 }

@@ -1,0 +1,127 @@
+package stream
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func newWatched(t *testing.T) (w *watch, process *os.File) {
+	t.Helper()
+	parent, process, err := pipeOut(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w, err = newWatch(parent); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _, _ = parent.Close(), process.Close(), w.set.Close() })
+	return w, process
+}
+
+// readWatched reads once, and reports which errors try and read had.
+func readWatched(w *watch) (text string, tryErr, err error) {
+	block := make([]byte, 100)
+	err = w.read(func(fd uintptr) bool {
+		var n int
+		n, tryErr = readOnce(int(fd), block)
+		text = string(block[:n])
+		return !errors.Is(tryErr, unix.EAGAIN)
+	})
+	return text, tryErr, err
+}
+
+// events reports whether the set would wake Go's poller.
+func (w *watch) events(t *testing.T) bool {
+	t.Helper()
+	raw, err := w.set.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	_ = raw.Control(func(set uintptr) { n, err = unix.Poll([]unix.PollFd{{Fd: int32(set), Events: unix.POLLIN}}, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+func say(t *testing.T, process io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(process, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a process writes while no read waits for it wakes nothing.
+func TestWatchIsQuiet(t *testing.T) {
+	w, process := newWatched(t)
+	for range 3 {
+		waited := make(chan string)
+		go func() {
+			text, _, _ := readWatched(w)
+			waited <- text
+		}()
+		time.Sleep(20 * time.Millisecond) // mostly, read waits now
+		say(t, process, "one")
+		if got := <-waited; got != "one" {
+			t.Fatalf("read %q", got)
+		}
+		for _, text := range []string{"two", "three"} {
+			if say(t, process, text); w.events(t) {
+				t.Error("the pipe has an event, and no read waits for it")
+			}
+		}
+		if got, _, err := readWatched(w); got != "twothree" || err != nil {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+}
+
+func TestWatchedEnds(t *testing.T) {
+	w, process := newWatched(t)
+	w.wake()
+	if _, _, err := readWatched(w); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after wake: %v", err)
+	}
+	w.wait()
+	time.AfterFunc(20*time.Millisecond, w.wake)
+	if _, _, err := readWatched(w); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("woken while it waits: %v", err)
+	}
+	w.wait()
+	// The wait that was given up has left the watch armed.
+	if say(t, process, "text"); !w.events(t) {
+		t.Error("a wait that was given up gets no event")
+	}
+	if got, _, err := readWatched(w); got != "text" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { _ = process.Close() })
+	if _, end, err := readWatched(w); !errors.Is(end, io.EOF) || err != nil {
+		t.Errorf("at the end: %v, %v", end, err)
+	}
+}
+
+// Closing either file ends a read, as the streams' close does with both.
+func TestWatchedCloses(t *testing.T) {
+	w, _ := newWatched(t)
+	time.AfterFunc(20*time.Millisecond, w.close)
+	if _, _, err := readWatched(w); err == nil {
+		t.Error("no error of a read whose watch is closed")
+	}
+	w, _ = newWatched(t)
+	if err := w.pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := readWatched(w); err == nil {
+		t.Error("no error of a read from a closed pipe")
+	}
+	if _, err := newWatch(w.pipe); err == nil {
+		t.Error("a closed pipe can be watched")
+	}
+}
