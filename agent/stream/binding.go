@@ -3,7 +3,6 @@ package stream
 import (
 	"fmt"
 	"net"
-	"os"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -25,16 +24,14 @@ const (
 	ended
 )
 
-// binding is what inputs and outputs have in common: the agent's end of a stream,
-// and its connection.
+// binding is what inputs and outputs have in common: a stream's connection.
 type binding struct {
 	mu      sync.Mutex
 	changed sync.Cond // on mu
 	state   state
-	file    *os.File // the agent's end; nil until there is one
-	gone    bool     // set by close
-	claims  int      // the number of the last reservation
-	run     *run     // the last one; nil before the first
+	gone    bool // set by close
+	claims  int  // the number of the last reservation
+	run     *run // the last one; nil before the first
 	// replaceable is set if Park was called since the last reservation, even if it
 	// failed: the next one takes its place.
 	replaceable bool
@@ -61,17 +58,7 @@ func (r *run) wait() {
 	}
 }
 
-func (b *binding) init(file *os.File) {
-	b.changed.L = &b.mu
-	b.file = file
-}
-
-func (b *binding) setFile(file *os.File) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.file = file
-	b.changed.Broadcast()
-}
+func (b *binding) init() { b.changed.L = &b.mu }
 
 // is reports whether the stream is in that state.
 func (b *binding) is(s state) bool {
@@ -110,12 +97,11 @@ func (b *binding) accept(claim int, conn net.Conn, begin func()) *run {
 	return b.run
 }
 
-// close ends the stream: the copying fails.
+// close ends the stream's connection.
 func (b *binding) close() {
 	b.mu.Lock()
 	b.gone = true
 	b.changed.Broadcast()
-	file := b.file
 	var conn net.Conn
 	if b.run != nil {
 		conn = b.run.conn
@@ -123,9 +109,6 @@ func (b *binding) close() {
 	b.mu.Unlock()
 	if conn != nil {
 		_ = conn.Close()
-	}
-	if file != nil {
-		_ = file.Close()
 	}
 }
 

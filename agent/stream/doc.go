@@ -17,8 +17,8 @@
 //	 │                     └─ Reserve ── dropping               │
 //	 └───────────── the copying has stopped ────────────────────┘
 //
-// While a pipe's output is gathered or relayed, no write of the process wakes the
-// agent's scheduler (watch.go).
+// While output is gathered or relayed, no write of the process wakes the agent's
+// scheduler (watched.go).
 //
 // Little is buffered: a process whose output the host does not read blocks, as on
 // any pipe. When the host's connection is lost, a process that writes gets SIGPIPE;

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -25,6 +26,7 @@ const (
 // does not read holds up no reader that Park waits for.
 type input struct {
 	binding
+	file inputFile // nil until there is a terminal
 	// terminal is set if the file is shared with the output and stays open.
 	terminal bool
 	writing  bool   // the writer was started
@@ -54,10 +56,51 @@ type input struct {
 	limited bool
 }
 
-func newInput(file *os.File) *input {
-	in := &input{terminal: file == nil}
-	in.init(file)
+// inputFile is what a process reads from: an os.File that is a pipe, or a terminal.
+type inputFile interface {
+	io.WriteCloser
+	// wake ends a Write that waits with os.ErrDeadlineExceeded, and those that begin
+	// before letWait.
+	wake()
+	letWait()
+}
+
+// polledPipe is a pipe in Go's poller: the process's reads wake it only after the pipe
+// was full.
+type polledPipe struct{ *os.File }
+
+func (p polledPipe) wake()    { _ = p.SetWriteDeadline(time.Now()) }
+func (p polledPipe) letWait() { _ = p.SetWriteDeadline(time.Time{}) }
+
+func newInput(pipe *os.File) *input {
+	in := &input{file: polledPipe{pipe}}
+	in.init()
 	return in
+}
+
+// newTerminalInput is what goes to a terminal, once setTerminal is called.
+func newTerminalInput() *input {
+	in := &input{terminal: true}
+	in.init()
+	return in
+}
+
+func (in *input) setTerminal(file *watched) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.file = file
+	in.changed.Broadcast()
+}
+
+// close ends the stream: the copying fails.
+func (in *input) close() {
+	in.mu.Lock()
+	file := in.file
+	in.mu.Unlock()
+	in.binding.close()
+	if file != nil {
+		_ = file.Close()
+	}
 }
 
 // reserve implements end.

@@ -3,7 +3,6 @@ package stream
 import (
 	"errors"
 	"os"
-	"time"
 )
 
 // pass gives the process what the reader has read. The reader writes it itself
@@ -41,7 +40,7 @@ func (in *input) took(data []byte) bool {
 func (in *input) interrupt() {
 	if in.direct {
 		in.interrupted = true
-		_ = in.file.SetWriteDeadline(time.Now())
+		in.file.wake()
 	}
 }
 
@@ -53,7 +52,7 @@ func (in *input) passed(rest []byte, err error) {
 	in.direct, in.hand = false, 0
 	if in.interrupted {
 		in.interrupted = false
-		_ = in.file.SetWriteDeadline(time.Time{})
+		in.file.letWait()
 	}
 	switch {
 	case err != nil:

@@ -202,18 +202,18 @@ func TestCloseStdinWhileTheReaderWrites(t *testing.T) {
 // The reader writes itself only where it may: nothing may overtake the queue, and a
 // process that does not read may not hold up Park.
 func TestWhoWritesInput(t *testing.T) {
-	file := os.Stdin // It is not written to.
+	file := polledPipe{os.Stdin} // It is not written to.
 	for name, test := range map[string]struct {
 		in   *input
 		data string
 		want bool
 	}{
-		"free":          {&input{binding: binding{state: bound, file: file}}, "x", true},
-		"no bytes":      {&input{binding: binding{state: bound, file: file}}, "", false},
+		"free":          {&input{binding: binding{state: bound}, file: file}, "x", true},
+		"no bytes":      {&input{binding: binding{state: bound}, file: file}, "", false},
 		"no file yet":   {&input{binding: binding{state: bound}}, "x", false},
-		"parking":       {&input{binding: binding{state: parking, file: file}}, "x", false},
-		"queue":         {&input{binding: binding{state: bound, file: file}, queue: []byte("w")}, "x", false},
-		"writer writes": {&input{binding: binding{state: bound, file: file}, hand: 1}, "x", false},
+		"parking":       {&input{binding: binding{state: parking}, file: file}, "x", false},
+		"queue":         {&input{binding: binding{state: bound}, file: file, queue: []byte("w")}, "x", false},
+		"writer writes": {&input{binding: binding{state: bound}, file: file, hand: 1}, "x", false},
 	} {
 		in := test.in
 		in.changed.L = &in.mu

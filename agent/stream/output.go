@@ -17,7 +17,7 @@ import (
 type output struct {
 	binding
 	terminal bool
-	watch    *watch // waits for file; nil for a terminal, which Go's poller knows
+	file     *watched // nil until there is a terminal
 	// read is the number of bytes read from file, including those in rest and
 	// ahead.
 	read uint64
@@ -37,21 +37,24 @@ type output struct {
 var errHalted = errors.New("copying is halted")
 
 // newOutput carries what comes from a pipe.
-func newOutput(pipe *os.File) (*output, error) {
-	w, err := newWatch(pipe)
-	if err != nil {
-		return nil, err
-	}
-	o := &output{watch: w}
-	o.init(pipe)
-	return o, nil
+func newOutput(pipe *watched) *output {
+	o := &output{file: pipe}
+	o.init()
+	return o
 }
 
-// newTerminalOutput carries what comes from a terminal, once setFile is called.
+// newTerminalOutput carries what comes from a terminal, once setTerminal is called.
 func newTerminalOutput() *output {
 	o := &output{terminal: true}
-	o.init(nil)
+	o.init()
 	return o
+}
+
+func (o *output) setTerminal(file *watched) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.file = file
+	o.changed.Broadcast()
 }
 
 // reserve implements end. It stops the dropping: from here on, what the process
@@ -138,33 +141,9 @@ func (o *output) wake() {
 
 // wakeRead ends a read that waits. mu is held.
 func (o *output) wakeRead() {
-	switch {
-	case o.watch != nil:
-		o.watch.wake()
-	case o.file != nil:
-		_ = o.file.SetReadDeadline(time.Now())
+	if o.file != nil {
+		o.file.wake()
 	}
-}
-
-// letReadWait takes wakeRead back.
-func (o *output) letReadWait() {
-	if o.watch != nil {
-		o.watch.wait()
-		return
-	}
-	_ = o.file.SetReadDeadline(time.Time{})
-}
-
-// tryRead calls try with the file's descriptor until it returns true.
-func (o *output) tryRead(try func(fd uintptr) bool) error {
-	if o.watch != nil {
-		return o.watch.read(try)
-	}
-	raw, err := o.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Read(try)
 }
 
 // halted reports whether a run has to stop. mu is held.
@@ -263,7 +242,6 @@ func (o *output) send(r *run, data []byte) (err error) {
 	}
 	if !o.terminal {
 		_ = o.file.Close()
-		o.watch.close()
 		return err
 	}
 	_ = r.conn.Close()
@@ -273,9 +251,10 @@ func (o *output) send(r *run, data []byte) (err error) {
 
 // widen makes a block of that size and a pipe that fills several.
 func (o *output) widen(size int) []byte {
-	if raw, err := o.file.SyscallConn(); err == nil && !o.terminal {
-		_ = raw.Control(func(fd uintptr) {
-			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size*pipeBlocks) // A small pipe is only slower.
+	if !o.terminal {
+		_ = o.file.withFile(func(fd int) error {
+			_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size*pipeBlocks)
+			return err // A small pipe is only slower.
 		})
 	}
 	return make([]byte, size)
@@ -306,8 +285,8 @@ func gather(last time.Time, n int) time.Time {
 func (o *output) next(r *run, block []byte) (n int, err error) {
 	for {
 		var rerr error
-		err = o.tryRead(func(fd uintptr) bool {
-			n, rerr = o.take(int(fd), block)
+		err = o.file.do(func(fd int) bool {
+			n, rerr = o.take(fd, block)
 			return !errors.Is(rerr, unix.EAGAIN)
 		})
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -315,7 +294,7 @@ func (o *output) next(r *run, block []byte) (n int, err error) {
 		}
 		// total or a halt set it to wake us. A halt sets the state first, so it is
 		// seen here or wakes us again.
-		o.letReadWait()
+		o.file.letWait()
 		if o.mustStop(r) {
 			return 0, errHalted
 		}
@@ -371,6 +350,16 @@ func readOnce(fd int, block []byte) (int, error) {
 			return 0, io.EOF
 		default:
 			return n, nil
+		}
+	}
+}
+
+// writeOnce writes as much as there is room for.
+func writeOnce(fd int, data []byte) (int, error) {
+	for {
+		n, err := unix.Write(fd, data)
+		if !errors.Is(err, unix.EINTR) {
+			return max(n, 0), err
 		}
 	}
 }

@@ -88,9 +88,10 @@ func (o *output) close() {
 	o.mu.Lock()
 	o.gone = true
 	o.stopRelay()
+	file := o.file
 	o.mu.Unlock()
 	o.binding.close()
-	if o.watch != nil {
-		o.watch.close()
+	if file != nil {
+		_ = file.Close()
 	}
 }

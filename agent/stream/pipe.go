@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -32,7 +33,7 @@ func pipeIn(asked bool) (child, parent *os.File, err error) {
 }
 
 // pipeOut makes the agent's and the process's end of an output stream.
-func pipeOut(asked bool) (parent, child *os.File, err error) {
+func pipeOut(asked bool) (parent *watched, child *os.File, err error) {
 	if !asked {
 		child, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		return nil, child, err
@@ -41,7 +42,12 @@ func pipeOut(asked bool) (parent, child *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return unpolled(r), os.NewFile(uintptr(w), "output"), nil
+	child = os.NewFile(uintptr(w), "output")
+	file := unpolled(r, "stream")
+	if parent, err = watch(file, unix.EPOLLIN); err != nil {
+		return nil, nil, errors.Join(err, file.Close(), child.Close())
+	}
+	return parent, child, nil
 }
 
 func makePipe() (r, w int, err error) {
@@ -58,12 +64,4 @@ func makePipe() (r, w int, err error) {
 func pollable(fd int) *os.File {
 	_ = unix.SetNonblock(fd, true)
 	return os.NewFile(uintptr(fd), "stream")
-}
-
-// unpolled makes a file that does not block, and that Go's poller does not know: its
-// reads and writes return EAGAIN (watch).
-func unpolled(fd int) *os.File {
-	file := os.NewFile(uintptr(fd), "stream")
-	_ = unix.SetNonblock(fd, true)
-	return file
 }

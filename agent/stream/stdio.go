@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/pty"
 )
@@ -54,7 +55,7 @@ func New(req Request) (*Stdio, error) {
 	s := &Stdio{request: req}
 	if req.Terminal {
 		s.request.Stderr = false // A terminal's output is all stdout.
-		s.stdin, s.stdout = newInput(nil), newTerminalOutput()
+		s.stdin, s.stdout = newTerminalInput(), newTerminalOutput()
 		return s, nil
 	}
 	if err := s.makePipes(); err != nil {
@@ -66,7 +67,8 @@ func New(req Request) (*Stdio, error) {
 }
 
 func (s *Stdio) makePipes() (err error) {
-	var in, out, errs *os.File
+	var in *os.File
+	var out, errs *watched
 	if s.child.Stdin, in, err = pipeIn(s.request.Stdin); err != nil {
 		return err
 	}
@@ -77,17 +79,13 @@ func (s *Stdio) makePipes() (err error) {
 		return err
 	}
 	if out != nil {
-		if s.stdout, err = newOutput(out); err != nil {
-			return errors.Join(err, out.Close())
-		}
+		s.stdout = newOutput(out)
 	}
 	if errs, s.child.Stderr, err = pipeOut(s.request.Stderr); err != nil {
 		return err
 	}
 	if errs != nil {
-		if s.stderr, err = newOutput(errs); err != nil {
-			return errors.Join(err, errs.Close())
-		}
+		s.stderr = newOutput(errs)
 	}
 	return nil
 }
@@ -99,17 +97,28 @@ func (s *Stdio) Child() Files { return s.child }
 // Terminal reports whether the process gets a terminal.
 func (s *Stdio) Terminal() bool { return s.request.Terminal }
 
-// SetConsole sets the terminal's master end, a non-blocking file that Stdio
-// then owns.
+// SetConsole sets the terminal's master end, which Stdio then owns, also if it fails.
 func (s *Stdio) SetConsole(master *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errors.Join(errClosed, master.Close())
 	}
-	s.console = master
-	s.stdin.setFile(master)
-	s.stdout.setFile(master)
+	console, err := outOfPoller(master)
+	if err != nil {
+		return err
+	}
+	to, err := watch(console, unix.EPOLLOUT)
+	if err != nil {
+		return errors.Join(err, console.Close())
+	}
+	from, err := watch(console, unix.EPOLLIN)
+	if err != nil {
+		return errors.Join(err, to.Close())
+	}
+	s.console = console
+	s.stdin.setTerminal(to)
+	s.stdout.setTerminal(from)
 	if !s.request.Stdout {
 		s.pumps.Go(s.stdout.drop())
 	}

@@ -10,18 +10,15 @@ func (o *output) total() uint64 {
 	if o.file == nil || o.eof {
 		return o.read
 	}
-	raw, err := o.file.SyscallConn()
-	if err != nil {
-		return o.read
-	}
 	total := o.read
-	_ = raw.Control(func(fd uintptr) {
+	_ = o.file.withFile(func(fd int) error {
 		if !o.terminal {
-			total += readable(int(fd))
-			return
+			total += readable(fd)
+			return nil
 		}
-		o.readAhead(int(fd))
+		o.readAhead(fd)
 		total = o.read
+		return nil
 	})
 	return total
 }

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -10,33 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func newWatched(t *testing.T) (w *watch, process *os.File) {
+func newWatched(t *testing.T) (w *watched, process *os.File) {
 	t.Helper()
-	parent, process, err := pipeOut(true)
+	w, process, err := pipeOut(true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w, err = newWatch(parent); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _, _ = parent.Close(), process.Close(), w.set.Close() })
+	t.Cleanup(func() { _, _ = w.Close(), process.Close() })
 	return w, process
 }
 
 // readWatched reads once, and reports which errors try and read had.
-func readWatched(w *watch) (text string, tryErr, err error) {
+func readWatched(w *watched) (text string, tryErr, err error) {
 	block := make([]byte, 100)
-	err = w.read(func(fd uintptr) bool {
+	err = w.do(func(fd int) bool {
 		var n int
-		n, tryErr = readOnce(int(fd), block)
+		n, tryErr = readOnce(fd, block)
 		text = string(block[:n])
 		return !errors.Is(tryErr, unix.EAGAIN)
 	})
 	return text, tryErr, err
 }
 
-// events reports whether the set would wake Go's poller.
-func (w *watch) events(t *testing.T) bool {
+// hasEvent reports whether the set would wake Go's poller.
+func (w *watched) hasEvent(t *testing.T) bool {
 	t.Helper()
 	raw, err := w.set.SyscallConn()
 	if err != nil {
@@ -72,7 +70,7 @@ func TestWatchIsQuiet(t *testing.T) {
 			t.Fatalf("read %q", got)
 		}
 		for _, text := range []string{"two", "three"} {
-			if say(t, process, text); w.events(t) {
+			if say(t, process, text); w.hasEvent(t) {
 				t.Error("the pipe has an event, and no read waits for it")
 			}
 		}
@@ -88,14 +86,14 @@ func TestWatchedEnds(t *testing.T) {
 	if _, _, err := readWatched(w); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after wake: %v", err)
 	}
-	w.wait()
+	w.letWait()
 	time.AfterFunc(20*time.Millisecond, w.wake)
 	if _, _, err := readWatched(w); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("woken while it waits: %v", err)
 	}
-	w.wait()
+	w.letWait()
 	// The wait that was given up has left the watch armed.
-	if say(t, process, "text"); !w.events(t) {
+	if say(t, process, "text"); !w.hasEvent(t) {
 		t.Error("a wait that was given up gets no event")
 	}
 	if got, _, err := readWatched(w); got != "text" || err != nil {
@@ -110,18 +108,63 @@ func TestWatchedEnds(t *testing.T) {
 // Closing either file ends a read, as the streams' close does with both.
 func TestWatchedCloses(t *testing.T) {
 	w, _ := newWatched(t)
-	time.AfterFunc(20*time.Millisecond, w.close)
+	time.AfterFunc(20*time.Millisecond, func() { _ = w.set.Close() })
 	if _, _, err := readWatched(w); err == nil {
 		t.Error("no error of a read whose watch is closed")
 	}
 	w, _ = newWatched(t)
-	if err := w.pipe.Close(); err != nil {
+	if err := w.file.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := readWatched(w); err == nil {
 		t.Error("no error of a read from a closed pipe")
 	}
-	if _, err := newWatch(w.pipe); err == nil {
+	if _, err := watch(w.file, unix.EPOLLIN); err == nil {
 		t.Error("a closed pipe can be watched")
+	}
+}
+
+// What a terminal's process writes wakes only a read that waits, and not what writes to
+// the terminal. A Write continues when the process reads, and wake ends it.
+func TestWatchedTerminal(t *testing.T) {
+	master, process := openPty(t)
+	file, err := outOfPoller(master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := watch(file, unix.EPOLLIN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := watch(file, unix.EPOLLOUT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = from.Close(), to.Close() })
+	say(t, process, "text")
+	if from.hasEvent(t) || to.hasEvent(t) {
+		t.Error("the terminal has an event, and neither a read nor a write waits for it")
+	}
+	if got, _, err := readWatched(from); got != "text" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	data := letters(64 << 10)
+	time.AfterFunc(50*time.Millisecond, to.wake)
+	n, err := to.Write(data)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || n == 0 || n == len(data) {
+		t.Fatalf("wrote %d of %d without a reader: %v", n, len(data), err)
+	}
+	to.letWait()
+	written := make(chan error, 1)
+	go func() {
+		_, err := to.Write(data[n:])
+		written <- err
+	}()
+	got := make([]byte, len(data))
+	if _, err := io.ReadFull(process, got); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("the process reads other bytes than were written: %v", err)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
 	}
 }
