@@ -29,8 +29,8 @@ func saving(t *testing.T, extra string, run func(context.Context, *testing.T, *h
 }
 
 // tally answers each line with how many there were, which it only keeps in its
-// memory, and writes it to a file that it keeps open.
-const tally = `exec 3>>/log; n=0; echo ready; while read line; do n=$((n+1)); echo "$n $line" | tee -a /dev/fd/3; done`
+// memory. Before, it writes the answer to a file that it keeps open.
+const tally = `exec 3>>/log; n=0; echo ready; while read line; do n=$((n+1)); echo "$n $line" >&3; echo "$n $line"; done`
 
 // talk is a container that tallies, and its input.
 type talk struct {
