@@ -12,9 +12,9 @@ import (
 
 // watched is the agent's end of a pipe or a terminal, read or written. Go's poller
 // would be woken by each write of the process, even while the agent does not wait for
-// one (poll_usage in Linux's fs/pipe.c; drivers/tty/n_tty.c): two switches of thread each, on a
-// guest's one CPU. So it does not know the file, but an epoll set with the file in it
-// that reports one event for each wait (EPOLLONESHOT).
+// one (poll_usage in Linux's fs/pipe.c; drivers/tty/n_tty.c): two switches of thread
+// each, on a guest's one CPU. So it does not know the file, but an epoll set with the
+// file in it that reports one event for each wait (EPOLLONESHOT).
 //
 // One goroutine at a time may use do or Write.
 type watched struct {
