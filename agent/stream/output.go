@@ -353,13 +353,3 @@ func readOnce(fd int, block []byte) (int, error) {
 		}
 	}
 }
-
-// writeOnce writes as much as there is room for.
-func writeOnce(fd int, data []byte) (int, error) {
-	for {
-		n, err := unix.Write(fd, data)
-		if !errors.Is(err, unix.EINTR) {
-			return max(n, 0), err
-		}
-	}
-}

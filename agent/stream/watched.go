@@ -93,6 +93,16 @@ func (w *watched) Write(data []byte) (n int, err error) {
 	return n, nil
 }
 
+// writeOnce writes as much as there is room for.
+func writeOnce(fd int, data []byte) (int, error) {
+	for {
+		n, err := unix.Write(fd, data)
+		if !errors.Is(err, unix.EINTR) {
+			return max(n, 0), err
+		}
+	}
+}
+
 // Close ends a wait of do with an error.
 func (w *watched) Close() error { return errors.Join(w.file.Close(), w.set.Close()) }
 

@@ -160,6 +160,8 @@ func TestWatchedTerminal(t *testing.T) {
 		_, err := to.Write(data[n:])
 		written <- err
 	}()
+	giveUp := time.AfterFunc(20*time.Second, func() { _, _ = from.Close(), to.Close() })
+	defer giveUp.Stop()
 	got := make([]byte, len(data))
 	if _, err := io.ReadFull(process, got); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("the process reads other bytes than were written: %v", err)

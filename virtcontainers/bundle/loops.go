@@ -91,8 +91,8 @@ func isLoopControl(d specs.LinuxDevice) bool {
 	return (d.Type == "c" || d.Type == "u") && d.Major == 10 && d.Minor == 237
 }
 
-// inUserNamespace reports whether a container's processes may not attach files to
-// loop devices, even as root.
+// inUserNamespace reports whether a container has a user namespace. Its processes may
+// not attach files to loop devices, even as root.
 func inUserNamespace(spec *specs.Spec) bool {
 	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace })
 }

@@ -140,10 +140,10 @@ func checkNamespaces(spec *specs.Spec) error {
 	for _, ns := range spec.Linux.Namespaces {
 		found := nsOfProcess.FindStringSubmatch(ns.Path)
 		switch {
-		case found != nil && fileKinds[found[2]] != ns.Type:
-			return fmt.Errorf("linux.namespaces: the %s namespace is to be %s, which is a namespace of another kind: %w", ns.Type, ns.Path, errdefs.ErrInvalidArgument)
 		case !slices.Contains(namespaceKinds, ns.Type):
 			return fmt.Errorf("linux.namespaces: there is no kind %q, want one of %v: %w", ns.Type, namespaceKinds, errdefs.ErrInvalidArgument)
+		case found != nil && fileKinds[found[2]] != ns.Type:
+			return fmt.Errorf("linux.namespaces: the %s namespace is to be %s, which is a namespace of another kind: %w", ns.Type, ns.Path, errdefs.ErrInvalidArgument)
 		case seen[ns.Type]:
 			return fmt.Errorf("linux.namespaces: %s is there twice: %w", ns.Type, errdefs.ErrInvalidArgument)
 		}
