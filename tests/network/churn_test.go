@@ -36,6 +36,7 @@ func TestChurn(t *testing.T) {
 			netns("").do(t, fmt.Sprintf("%[1]s -t nat -F; %[1]s -t nat -X", iptables))
 		}
 	})
+	firstPort(t, d, n)
 	for first := 0; first < churnPods; first += churnBatch {
 		var batch sync.WaitGroup
 		for i := first; i < first+churnBatch; i++ {
@@ -60,6 +61,23 @@ func TestChurn(t *testing.T) {
 		if left := slices.DeleteFunc(rules, func(r string) bool { return !strings.Contains(r, n.name) }); len(left) > 0 {
 			t.Fatalf("firewall rules left: %q", left)
 		}
+	}
+}
+
+// firstPort has portmap make the chains that all pods share. Plugins that make them at
+// the same time fail (iptables: "CHAIN_USER_ADD failed (File exists)").
+func firstPort(t *testing.T, d *harness.Daemon, n *cni) {
+	t.Helper()
+	made, err := d.NewNetns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := n.add(netns(made), "eth0", object{"portMappings": []object{{"hostPort": hostPort, "containerPort": port, "protocol": "tcp"}}})
+	if err == nil {
+		err = l.del()
+	}
+	if err := errors.Join(err, made.Remove()); err != nil {
+		t.Fatal(err)
 	}
 }
 
