@@ -33,7 +33,9 @@ func TestIdle(t *testing.T) {
 	wantIdle(t, server, true)
 	first, second := c.open(file, unix.O_RDONLY), c.open(file, unix.O_RDWR)
 	wantIdle(t, server, false)
-	server.Drop("other")
+	if err := server.Drop(t.Context(), "other"); err != nil {
+		t.Fatal(err)
+	}
 	c.release(other.Fh)
 	c.release(first.Fh)
 	wantIdle(t, server, false)

@@ -1,6 +1,7 @@
 package virtiofs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -65,7 +66,9 @@ func mountDir(t *testing.T, dir string, as serving) string {
 			_ = unix.Unmount(at, unix.MNT_FORCE|unix.MNT_DETACH)
 		}
 		threads.Wait()
-		fs.Close()
+		if err := fs.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
 		_ = unix.Close(dev)
 		_ = root.Close()
 	})

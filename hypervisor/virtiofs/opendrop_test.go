@@ -35,7 +35,9 @@ func TestOpenDuringDrop(t *testing.T) {
 		opened <- errno
 	}()
 	awaitBreaking(t, held)
-	server.Drop("volume")
+	if err := server.Drop(t.Context(), "volume"); err != nil {
+		t.Fatal(err)
+	}
 	if err := held.Close(); err != nil { // the open goes on
 		t.Fatal(err)
 	}

@@ -42,10 +42,12 @@ type Server struct {
 	closed bool
 }
 
-// closeWait is how long Close waits for the front end's connection to end, and
-// then for requests that are being served. Requests that take longer wait for a hung
-// file system, and the pod's teardown has already waited for the guest.
+// closeWait is how long Close waits for the front end's connection to end, then
+// for requests that are being served, and then for files to be closed. What takes longer
+// waits for a hung file system, and the pod's teardown has already waited for the guest.
 const closeWait = 10 * time.Second
+
+var errClose = fmt.Errorf("they are not closed after %v", closeWait)
 
 // Start starts to serve. It fails if the host's kernel cannot confine threads.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
@@ -55,8 +57,7 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.jail = contain.Jail{Mounts: opts.Mounts, Root: opts.Root}
 	if s.jail.Descriptors, err = contain.OpenDescriptors(); err != nil {
-		s.fs.Close()
-		return nil, err
+		return nil, errors.Join(err, s.closeFiles())
 	}
 	back, err := s.open()
 	if err != nil {
@@ -102,10 +103,17 @@ func (s *Server) release() error {
 	if s.pool != nil {
 		err = s.pool.close(closeWait)
 	}
-	if err == nil {
-		s.fs.Close() // otherwise a thread still uses it
+	if err == nil { // otherwise a thread still uses it
+		err = s.closeFiles()
 	}
 	return errors.Join(err, s.jail.Descriptors.Close())
+}
+
+// closeFiles closes what the guest has open.
+func (s *Server) closeFiles() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeWait, errClose)
+	defer cancel()
+	return s.fs.Close(ctx)
 }
 
 // Front returns the front end's side of the connection, which the caller then
@@ -145,8 +153,14 @@ func (s *Server) Settled() error {
 	return errors.Join(errs...)
 }
 
-// Drop releases what is mounted at and below a path of the share.
-func (s *Server) Drop(path string) { s.fs.Drop(path) }
+// Drop releases what is mounted at and below a path of the share. It waits up to 10 s for
+// files that the guest has left open there to be closed; an error says that the host's file
+// system hangs.
+func (s *Server) Drop(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, closeWait, errClose)
+	defer cancel()
+	return s.fs.Drop(ctx, path)
+}
 
 // Idle reports whether the guest has nothing open in the mounts at and below a path of
 // the share, and each of its requests there is answered. The requests come first: one
@@ -157,7 +171,7 @@ func (s *Server) Idle(path string) bool {
 
 // Close stops serving. When it returns, every write whose success was reported
 // to the guest is in the host's file system. It waits up to 10 s each for the
-// connection and for requests being served; what hangs for longer is left behind,
+// connection, for requests being served and for files to be closed; what hangs for longer is left behind,
 // and the error says so. It may be called again.
 func (s *Server) Close() error {
 	s.mu.Lock()

@@ -444,7 +444,9 @@ func TestStateOfMounts(t *testing.T) {
 		t.Errorf("the mount is node %d, flags %#x; want %d", again.NodeId, again.Flags, vol.NodeId)
 	}
 	r.release(fh)
-	r.server.Drop("vol")
+	if err := r.server.Drop(t.Context(), "vol"); err != nil {
+		t.Fatal(err)
+	}
 	if errno := r.errno(f.NodeId); errno != unix.ESTALE {
 		t.Errorf("below a dropped mount: %v", errno)
 	}

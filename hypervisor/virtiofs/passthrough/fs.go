@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -60,22 +61,23 @@ func New(opts Options) (*FS, error) {
 	return fs, nil
 }
 
-// Close closes all descriptors. Nothing may be served any more.
-func (fs *FS) Close() {
-	closeAll(fs.handles.closeAll())
+// Close closes all descriptors, and waits for that within ctx; an error says that a file
+// system of the host hangs. Nothing may be served any more.
+func (fs *FS) Close(ctx context.Context) error {
+	files := closing{}
+	fs.handles.closeAll(files)
 	tb := &fs.nodes
 	tb.mu.Lock()
 	tb.lender.stop()
 	tb.sweeper.stop()
-	var fds []int
 	for i := range tb.slots.all {
 		if s := &tb.slots.all[i]; s.node != nil {
-			fds = append(fds, s.fd)
+			files.add(s.node.tree, s.fd)
 		}
 	}
 	tb.slots, tb.byID, tb.byKey = newSlots(0), nil, nil
 	tb.mu.Unlock()
-	closeAll(fds)
+	return files.within(ctx)
 }
 
 // Tree returns a number for the mount that a request is about: requests of one

@@ -167,11 +167,11 @@ func (h *handle) close() int {
 	return h.fd
 }
 
-func (hs *handles) closeAll() (fds []int) { return hs.closeIf(func(*handle) bool { return true }) }
+func (hs *handles) closeAll(files closing) { hs.closeIf(files, func(*handle) bool { return true }) }
 
 // closeIf closes handles, whose numbers stay taken until the guest releases
-// them. It returns the descriptors that are not in use.
-func (hs *handles) closeIf(which func(*handle) bool) (fds []int) {
+// them. It adds the descriptors that are not in use to files.
+func (hs *handles) closeIf(files closing, which func(*handle) bool) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for _, h := range hs.all {
@@ -179,10 +179,9 @@ func (hs *handles) closeIf(which func(*handle) bool) (fds []int) {
 			continue
 		}
 		if fd := h.close(); fd >= 0 {
-			fds = append(fds, fd)
+			files.add(h.node.tree, fd)
 		}
 	}
-	return fds
 }
 
 // has reports whether there is such a handle. One that was closed counts until the

@@ -46,7 +46,7 @@ func newFS(t testing.TB, root *os.File) *FS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(fs.Close)
+	t.Cleanup(func() { _ = fs.Close(context.Background()) })
 	return fs
 }
 
@@ -246,17 +246,24 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
+func mustClose(t *testing.T, fs *FS) {
+	t.Helper()
+	if err := fs.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // reload loads a state, saves it, loads that and compares it.
 func reload(t *testing.T, share *os.File, state []byte) {
 	for range 2 {
 		fs, err := load(t, share, state)
 		if err != nil {
 			checkNew(t, fs)
-			fs.Close()
+			mustClose(t, fs)
 			return
 		}
 		again, err := save(t, fs)
-		fs.Close()
+		mustClose(t, fs)
 		if err != nil {
 			t.Fatalf("save of what was loaded: %v", err)
 		}
@@ -265,7 +272,7 @@ func reload(t *testing.T, share *os.File, state []byte) {
 			t.Fatalf("load of what was saved: %v", err)
 		}
 		same, err := save(t, next)
-		next.Close()
+		mustClose(t, next)
 		if err != nil || !bytes.Equal(again, same) {
 			t.Fatalf("saved again, %d bytes are %d: %v", len(again), len(same), err)
 		}

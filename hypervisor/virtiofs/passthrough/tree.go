@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"context"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -129,10 +130,11 @@ func pathOf(n *node) string {
 
 // Drop releases everything that is mounted at and below a path of the share:
 // its descriptors are closed, those in use as soon as they become idle, and the
-// guest's nodes of it are stale.
-func (fs *FS) Drop(where string) {
+// guest's nodes of it are stale. It waits within ctx for files to be closed; an error
+// says that the host's file system hangs.
+func (fs *FS) Drop(ctx context.Context, where string) error {
 	fs.nodes.mu.Lock()
-	var fds []int
+	files := closing{}
 	dead := map[*tree]bool{}
 	for mount, t := range fs.nodes.trees {
 		if t.at(where) {
@@ -143,12 +145,12 @@ func (fs *FS) Drop(where string) {
 	sl := &fs.nodes.slots
 	for i := range sl.all {
 		if n := sl.all[i].node; n != nil && dead[n.tree] && sl.all[i].uses == 0 {
-			fds = append(fds, sl.remove(n))
+			files.add(n.tree, sl.remove(n))
 		}
 	}
 	fs.nodes.mu.Unlock()
-	closeAll(fds)
-	closeAll(fs.handles.closeIf(func(h *handle) bool { return dead[h.node.tree] }))
+	fs.handles.closeIf(files, func(h *handle) bool { return dead[h.node.tree] })
+	return files.within(ctx)
 }
 
 // Trees returns the numbers of the mounts at and below a path of the share that the

@@ -38,8 +38,8 @@ type backend interface {
 	// answer; a daemon, which does not say, counts as settled.
 	settled() error
 	// drop closes the server's files in a directory of the share that was
-	// unmounted.
-	drop(dir string)
+	// unmounted; an error says that they are not closed in time.
+	drop(ctx context.Context, dir string) error
 	// idle reports whether the guest has nothing open in a directory of the share,
 	// and no request under way; a daemon, which does not say, counts as idle.
 	idle(dir string) bool
@@ -56,10 +56,11 @@ type daemonBackend struct {
 func (d *daemonBackend) pid() int              { return d.Pid() }
 func (d *daemonBackend) done() <-chan struct{} { return d.Done() }
 func (d *daemonBackend) lastWords() string     { return tailOf(d.Process) }
-func (d *daemonBackend) drop(string)           {}
 func (d *daemonBackend) stateErr() error       { return nil }
 func (d *daemonBackend) settled() error        { return nil }
 func (d *daemonBackend) idle(string) bool      { return true }
+
+func (d *daemonBackend) drop(context.Context, string) error { return nil }
 
 // reach implements backend: a daemon maps the machine's memory.
 func (d *daemonBackend) reach(hypervisor.MemoryOwner) error {
@@ -110,12 +111,13 @@ func (o *ownBackend) pid() int              { return 0 }
 func (o *ownBackend) done() <-chan struct{} { return o.server.Done() }
 func (o *ownBackend) err() error            { return o.server.Err() }
 func (o *ownBackend) lastWords() string     { return "" }
-func (o *ownBackend) drop(dir string)       { o.server.Drop(dir) }
 func (o *ownBackend) stateErr() error       { return o.server.StateErr() }
 func (o *ownBackend) settled() error        { return o.server.Settled() }
 func (o *ownBackend) idle(dir string) bool  { return o.server.Idle(dir) }
 
 func (o *ownBackend) reach(owner hypervisor.MemoryOwner) error { return o.server.Reach(owner) }
+
+func (o *ownBackend) drop(ctx context.Context, dir string) error { return o.server.Drop(ctx, dir) }
 
 func (o *ownBackend) attached(context.Context) error { return nil }
 

@@ -284,7 +284,7 @@ func (s *Share) removeVolumes(ctx context.Context, unused []*podVolume) error {
 		return nil // Close removes them
 	}
 	for _, v := range unused {
-		s.served.drop(v.name())
+		err = errors.Join(err, s.served.drop(ctx, v.name()))
 	}
 	return err
 }

@@ -159,8 +159,7 @@ func (s *Share) RemoveContainer(ctx context.Context, id string) error {
 	}
 	// The source of a mount stays busy on the host while this process has it
 	// open.
-	s.served.drop(id)
-	if err != nil {
+	if err := errors.Join(err, s.served.drop(ctx, id)); err != nil {
 		return fmt.Errorf("unshare container: %w", err)
 	}
 	return nil
