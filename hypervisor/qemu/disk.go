@@ -52,7 +52,9 @@ func planDisk(d hypervisor.Disk, set int) (plan, error) {
 			remove: command{blockdevDel, map[string]any{"node-name": node}},
 		},
 	}
-	props := map[string]any{"drive": node}
+	// QEMU's default, "enospc", pauses the machine when the host's file system is full
+	// (qapi/block-core.json, BlockdevOnError): all containers would stop for one's write.
+	props := map[string]any{"drive": node, "werror": "report", "rerror": "report"}
 	for name, size := range map[string]uint32{
 		"logical_block_size": d.LogicalBlockSize,
 		// QEMU's default is 512 for a file, and it refuses a size below the

@@ -50,7 +50,7 @@ func TestPlanDisk(t *testing.T) {
 				"driver": "raw", "node-name": "disk-x", "read-only": false, "discard": "unmap",
 				"cache": map[string]any{"direct": false, "no-flush": false}, "file": file,
 			}, tt.node)
-			device := with(map[string]any{"id": "x", "drive": "disk-x", "serial": "s-x"}, tt.device)
+			device := with(map[string]any{"id": "x", "drive": "disk-x", "serial": "s-x", "werror": "report", "rerror": "report"}, tt.device)
 			want := []any{tt.bus, 7, node, device}
 			if diff := cmp.Diff(want, []any{p.bus, p.files[0].set, p.backend.add.args, p.device}); diff != "" {
 				t.Error(diff)
@@ -74,9 +74,9 @@ const (
 	removeFD1  = `remove-fd {"fdset-id":1}`
 	addNode    = `blockdev-add {"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"raw","file":{"discard":"unmap","driver":"file","filename":"/dev/fdset/1"},"node-name":"disk-x","read-only":false}`
 	delNode    = `blockdev-del {"node-name":"disk-x"}`
-	addBlk     = `device_add {"addr":"0x1","bus":"pod","disable-legacy":"on","drive":"disk-x","driver":"virtio-blk-pci","id":"x","serial":"s-x"}`
+	addBlk     = `device_add {"addr":"0x1","bus":"pod","disable-legacy":"on","drive":"disk-x","driver":"virtio-blk-pci","id":"x","rerror":"report","serial":"s-x","werror":"report"}`
 	addSCSI    = `device_add {"addr":"0x1","bus":"pod","disable-legacy":"on","driver":"virtio-scsi-pci","id":"pod.scsi"}`
-	addLUN     = `device_add {"bus":"pod.scsi.0","drive":"disk-x","driver":"scsi-hd","id":"x","lun":0,"scsi-id":0,"serial":"s-x"}`
+	addLUN     = `device_add {"bus":"pod.scsi.0","drive":"disk-x","driver":"scsi-hd","id":"x","lun":0,"rerror":"report","scsi-id":0,"serial":"s-x","werror":"report"}`
 	outOfLuck  = "out of luck"
 	nodeNotYet = "Node 'disk-x' is busy: node is in use"
 )

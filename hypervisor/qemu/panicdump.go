@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+	"github.com/katabox/katabox/internal/intime"
 )
 
 const (
@@ -19,6 +21,8 @@ const (
 	// dumpGrace is added to the resulting time.
 	dumpRate  = 20
 	dumpGrace = time.Minute
+	// dumpFileWait bounds making the file, and closing it.
+	dumpFileWait = 10 * time.Second
 	// dumpName is the file's name: the time of the guest kernel's panic.
 	dumpName = "vmcore-20060102T150405.000Z.elf"
 )
@@ -76,39 +80,63 @@ func (vm *VM) savePanic(ctx context.Context) {
 
 // dump writes the file. An incomplete file is removed.
 func (vm *VM) dump(ctx context.Context) (path string, err error) {
-	dir := vm.spec.PanicDump.Dir
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make directory for dump: %w", err)
-	}
 	size, err := vm.countMemory(ctx)
 	if err != nil {
 		return "", fmt.Errorf("read the machine's memory size: %w", err)
 	}
-	if err := roomFor(dir, size); err != nil {
+	file, err := makeDump(ctx, vm.spec.PanicDump.Dir, size)
+	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(dir, time.Now().UTC().Format(dumpName))
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return "", fmt.Errorf("make dump: %w", err)
-	}
-	defer func() {
-		_ = file.Close()
-		if err != nil {
-			_ = os.Remove(path)
-		}
-	}()
+	defer func() { err = errors.Join(err, endDump(ctx, file, err == nil)) }()
 	const fd = "dump"
 	if err := vm.mon.GetFD(ctx, fd, file); err != nil {
-		return path, fmt.Errorf("pass dump to QEMU: %w", err)
+		return file.Name(), fmt.Errorf("pass dump to QEMU: %w", err)
 	}
 	// qapi/dump.json, dump-guest-memory. Without "detach" the answer comes
 	// when all is written.
 	args := map[string]any{"paging": vm.spec.PanicDump.Paging, "protocol": "fd:" + fd}
 	if err := vm.mon.Execute(ctx, "dump-guest-memory", args, nil); err != nil {
-		return path, fmt.Errorf("dump guest memory: %w", err)
+		return file.Name(), fmt.Errorf("dump guest memory: %w", err)
 	}
-	return path, nil
+	return file.Name(), nil
+}
+
+// makeDump makes the file for memory of that size in MiB. The directory may be on a file
+// system that hangs.
+func makeDump(ctx context.Context, dir string, size uint64) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, dumpFileWait)
+	defer cancel()
+	file, err := intime.Call(ctx, func() (*os.File, error) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make directory for dump: %w", err)
+		}
+		if err := roomFor(dir, size); err != nil {
+			return nil, err
+		}
+		return os.OpenFile(filepath.Join(dir, time.Now().UTC().Format(dumpName)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	}, func(file *os.File) { _ = endDump(context.Background(), file, false) })
+	if errors.Is(err, intime.ErrUnanswered) {
+		return nil, fmt.Errorf("make dump in %s: %w", dir, err)
+	}
+	return file, err
+}
+
+// endDump closes the file, and removes it if it is incomplete.
+func endDump(ctx context.Context, file *os.File, complete bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dumpFileWait)
+	defer cancel()
+	err := intime.Do(ctx, func() error {
+		err := file.Close()
+		if err != nil || !complete {
+			err = errors.Join(err, os.Remove(file.Name()))
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("close dump: %w", err)
+	}
+	return nil
 }
 
 // roomFor checks in advance that a file system has room for memory of that

@@ -18,6 +18,7 @@ import (
 func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
 	logger := log.G(ctx).WithField("sandbox", vm.id)
 	var overdue <-chan time.Time
+	disks := failing{}
 	for {
 		select {
 		case ev, ok := <-events:
@@ -27,6 +28,7 @@ func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
 				continue
 			}
 			logger.WithField("event", ev.Event).Debug("QEMU event")
+			disks.note(ctx, vm.id, ev)
 			if vm.isPanic(ev) {
 				go vm.savePanic(ctx) // finish waits for it
 			}

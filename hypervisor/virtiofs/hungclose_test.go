@@ -49,23 +49,8 @@ func (f *hungFile) Flush(context.Context, fs.FileHandle) unix.Errno {
 func hangsAtClose(t *testing.T, at string) (flushing <-chan struct{}) {
 	t.Helper()
 	began, ended := make(chan struct{}, 8), make(chan struct{})
-	root := &fs.Inode{}
-	server, err := fs.Mount(at, root, &fs.Options{
-		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: true, FsName: "katabox-hangs"},
-		OnAdd: func(ctx context.Context) {
-			root.AddChild("file", root.NewPersistentInode(ctx, &hungFile{flushing: began, end: ended}, fs.StableAttr{Mode: unix.S_IFREG}), false)
-		},
-	})
-	if err != nil {
-		t.Skipf("this test needs FUSE: %v", err)
-	}
-	t.Cleanup(func() {
-		close(ended)
-		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-		server.Wait()
-	})
+	mountFUSE(t, at, map[string]fs.InodeEmbedder{"file": &hungFile{flushing: began, end: ended}})
+	t.Cleanup(func() { close(ended) })
 	return began
 }
 

@@ -81,7 +81,7 @@ func (t *tree) dirFlags() uint32 {
 func (t *tree) fileFlags(fd int, flags uint32) uint32 {
 	var out uint32
 	switch {
-	case t.policy.Direct || t.isGenerated(fd):
+	case t.policy.Direct || t.isGenerated(fd, flags):
 		out |= fuse.FOPEN_DIRECT_IO
 	case t.policy.Keep:
 		out |= fuse.FOPEN_KEEP_CACHE
