@@ -1,7 +1,6 @@
 package virtcontainers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -22,19 +21,17 @@ const (
 	slowAskTimeout = 5 * time.Second
 )
 
-// asking returns a context for a question of an engine's to the guest.
-func (s *Sandbox) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+// ask has a question of an engine's put to the guest, within ctx and askTimeout.
+func (s *Sandbox) ask(ctx context.Context, question func(context.Context) error) error {
 	timeout := askTimeout
 	if s.platform.Accel == hypervisor.AccelTCG {
 		timeout = slowAskTimeout
 	}
-	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the guest did not answer within %v: %w", timeout, context.DeadlineExceeded))
-}
-
-// answerErr is the error of a question that was asked with ctx.
-func answerErr(ctx context.Context, err error) error {
-	if guest.Unanswered(ctx, err) {
-		return cmp.Or(context.Cause(ctx), err)
+	asked, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := question(asked)
+	if guest.Unanswered(asked, err) && ctx.Err() == nil {
+		return fmt.Errorf("the guest did not answer within %v: %w", timeout, guest.Err(err))
 	}
 	return guest.Err(err)
 }

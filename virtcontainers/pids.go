@@ -62,11 +62,13 @@ func (c *Container) guestProcesses(ctx context.Context) ([]*tasktypes.ProcessInf
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.sandbox.asking(ctx)
-	defer cancel()
-	resp, err := client.Task().Pids(ctx, &task.PidsRequest{ID: c.ID})
+	var resp *task.PidsResponse
+	err = c.sandbox.ask(ctx, func(ctx context.Context) (err error) {
+		resp, err = client.Task().Pids(ctx, &task.PidsRequest{ID: c.ID})
+		return err
+	})
 	if err != nil {
-		return nil, answerErr(ctx, err)
+		return nil, err
 	}
 	return resp.Processes, nil
 }
