@@ -176,21 +176,30 @@ func (s *Service) abandon() {
 	}
 }
 
-// boot makes the sandbox, once.
+// boot makes the sandbox, once, and not after Stop.
 func (s *Service) boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error) {
-	s.mu.Lock()
-	if s.sandbox != nil || s.booting {
-		s.mu.Unlock()
-		return nil, fmt.Errorf("sandbox %s: %w", opts.ID, errdefs.ErrAlreadyExists)
+	if err := s.beginBoot(); err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", opts.ID, err)
 	}
-	s.booting, s.bootDone = true, make(chan struct{})
-	s.mu.Unlock()
 	sandbox, err := virtcontainers.New(ctx, s.opts.Platform, opts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.booting, s.sandbox = false, sandbox
 	close(s.bootDone)
 	return sandbox, err
+}
+
+func (s *Service) beginBoot() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.stopping:
+		return fmt.Errorf("the shim is ending: %w", errdefs.ErrUnavailable)
+	case s.sandbox != nil || s.booting:
+		return errdefs.ErrAlreadyExists
+	}
+	s.booting, s.bootDone = true, make(chan struct{})
+	return nil
 }
 
 // createService makes a further container of a pod. Its annotations change no

@@ -68,6 +68,8 @@ type Service struct {
 	making int
 	// keep is set if the sandbox outlives its containers.
 	keep bool
+	// stopping is set when the shim ends: nothing boots any more.
+	stopping bool
 	// bootDone is closed when the boot under way has ended.
 	bootDone chan struct{}
 }
@@ -95,8 +97,12 @@ func (s *Service) markUsed() {
 	})
 }
 
-// Stop ends the sandbox, if there is one, and waits for its end.
+// Stop ends the sandbox, if there is one, and waits for its end. No other can be made
+// then: the shim ends without a second Stop.
 func (s *Service) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
 	if err := s.awaitBoot(ctx); err != nil {
 		return err
 	}
