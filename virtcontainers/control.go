@@ -95,23 +95,31 @@ func (c *Container) warnOfLost(ctx context.Context, lost []string) {
 }
 
 // Stats reads the container's counters in the guest. While the sandbox hibernates
-// it returns the last ones, because reading counters must not wake a pod.
+// it returns the last ones, because reading counters must not wake a pod. It waits no
+// longer than askTimeout, whatever ctx allows.
 func (c *Container) Stats(ctx context.Context) (*stats.Metrics, error) {
 	client, err := c.sandbox.agent()
 	if err != nil {
 		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, err)
 	}
-	if leave, ok := c.sandbox.calls.tryEnter(); ok {
-		defer leave()
-	} else if all := c.sandbox.countersAsleep(); all != nil {
+	if all := c.sandbox.countersAsleep(); all != nil {
 		if m := all[c.ID]; m != nil {
 			return m, nil
 		}
 		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, errHibernates)
 	}
-	resp, err := client.Task().Stats(ctx, &task.StatsRequest{ID: c.ID})
+	var resp *task.StatsResponse
+	err = c.sandbox.ask(ctx, func(ctx context.Context) error {
+		leave, err := c.sandbox.calls.enterAwake(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		resp, err = client.Task().Stats(ctx, &task.StatsRequest{ID: c.ID})
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, guest.Err(err))
+		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, err)
 	}
 	counters, err := metrics.Decode(resp.Stats)
 	if err != nil {

@@ -3,11 +3,13 @@ package virtcontainers_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
 )
 
@@ -83,6 +85,39 @@ func TestUpdateAndStats(t *testing.T) {
 	_, err = c.Stats(t.Context())
 	wantError(t, "stats afterwards", err, errdefs.IsUnavailable, errDied.Error())
 	wantError(t, "update afterwards", c.Update(t.Context(), resources), errdefs.IsUnavailable, errDied.Error())
+}
+
+// checkStatsEnd checks that a question for statistics without a deadline ends soon, and
+// says why.
+func checkStatsEnd(t *testing.T, c *virtcontainers.Container) {
+	t.Helper()
+	began := time.Now()
+	_, err := c.Stats(context.Background())
+	wantError(t, "stats", err, errdefs.IsDeadlineExceeded, "the guest did not answer within 5s")
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// An engine asks for the statistics of all its tasks one after the other: it does not
+// wait long for a guest that does not answer, or that is saved to a slow disk.
+func TestStatsDoNotWaitLong(t *testing.T) {
+	t.Run("silent", func(t *testing.T) {
+		t.Parallel()
+		p := newPod(t)
+		c := p.run(sandboxID)
+		p.host.Agent.Hang("Stats")
+		checkStatsEnd(t, c)
+	})
+	t.Run("saved", func(t *testing.T) {
+		t.Parallel()
+		s := newSaver(t)
+		s.host.Monitor.Hook(fake.StepSaveAll, func(context.Context, *fake.VM) error {
+			checkStatsEnd(t, s.c)
+			return nil
+		})
+		s.save()
+	})
 }
 
 // The log names the limits of an update that the guest does not have, as at a

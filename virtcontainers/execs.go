@@ -2,6 +2,7 @@ package virtcontainers
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -88,4 +89,23 @@ func (p *Process) giveUp() (status uint32, ok bool) {
 		return ExitLost, true
 	}
 	return ExitKilled, true
+}
+
+// forgetTimeout bounds Forget, from when the sandbox is awake.
+const forgetTimeout = 10 * time.Second
+
+// Forget is Delete for an exec that has ended and that its engine does not delete. It
+// waits until the sandbox is awake: it neither wakes it nor keeps it awake. The
+// sandbox's end ends it.
+func (p *Process) Forget() error {
+	s := p.container.sandbox
+	leave, err := s.calls.enterAwake(s.lifeCtx)
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", p.name(), err)
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(s.lifeCtx, forgetTimeout)
+	defer cancel()
+	_, err = p.Delete(ctx)
+	return err
 }

@@ -2,15 +2,12 @@ package virtcontainers
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/log"
 	"github.com/containerd/typeurl/v2"
-
-	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
 const (
@@ -30,22 +27,24 @@ const (
 // Pids lists the container's processes: first its stand-in, in place of the
 // init, then the others in the guest, under numbers that no process of the host
 // has, and with an exec's id if they are one. After 8192 processes of the guest
-// the list is cut, with a line in the log. For a container that has ended it
-// lists the stand-in alone.
-func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
+// the list is cut, with a line in the log. The stand-in alone is listed for a
+// container that has ended, while the sandbox hibernates or is saved, and if the
+// guest does not answer in time: a container has a process as long as the host knows
+// it.
+func (c *Container) Pids(ctx context.Context) []*tasktypes.ProcessInfo {
 	list := []*tasktypes.ProcessInfo{{Pid: uint32(c.PID())}}
-	if closed(c.init.known) {
-		return list, nil
+	if closed(c.init.known) || c.sandbox.gone() {
+		return list
 	}
-	client, err := c.sandbox.agent()
+	leave, ok := c.sandbox.calls.tryEnter()
+	if !ok {
+		return list
+	}
+	defer leave()
+	processes, err := c.guestProcesses(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, err)
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the container's processes in the guest are not listed")
 	}
-	resp, err := client.Task().Pids(ctx, &task.PidsRequest{ID: c.ID})
-	if err != nil {
-		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, guest.Err(err))
-	}
-	processes := resp.Processes
 	if len(processes) > maxPids {
 		log.G(ctx).WithField("container", c.ID).Warnf("the guest lists %d processes of the container: the list is cut after %d", len(processes), maxPids)
 		processes = processes[:maxPids]
@@ -55,7 +54,23 @@ func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) 
 			list = append(list, c.believe(p))
 		}
 	}
-	return list, nil
+	return list
+}
+
+func (c *Container) guestProcesses(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
+	client, err := c.sandbox.agent()
+	if err != nil {
+		return nil, err
+	}
+	var resp *task.PidsResponse
+	err = c.sandbox.ask(ctx, func(ctx context.Context) (err error) {
+		resp, err = client.Task().Pids(ctx, &task.PidsRequest{ID: c.ID})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Processes, nil
 }
 
 // believe makes the engine's entry for a process from the guest's. Nothing of

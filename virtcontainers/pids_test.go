@@ -1,13 +1,18 @@
 package virtcontainers_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers"
 )
 
 // The guest's pids are not those of host processes.
@@ -15,9 +20,9 @@ func TestPidsAreNobodyElses(t *testing.T) {
 	p := newPod(t)
 	c := p.run(sandboxID)
 	p.start(p.exec(c, "e1"))
-	list, err := c.Pids(t.Context())
-	if err != nil || len(list) != 2 || int(list[0].Pid) != c.PID() {
-		t.Fatalf("processes %v, %v, want first %d", list, err, c.PID())
+	list := c.Pids(t.Context())
+	if len(list) != 2 || int(list[0].Pid) != c.PID() {
+		t.Fatalf("processes %v, want first %d", list, c.PID())
 	}
 	const pidMaxLimit = 1 << 22
 	if list[1].Pid <= pidMaxLimit || int32(list[1].Pid) < 0 {
@@ -62,9 +67,9 @@ func TestPidsAreMadeOnTheHost(t *testing.T) {
 		shown = append(shown, &tasktypes.ProcessInfo{Pid: uint32(len(shown)), Info: &anypb.Any{TypeUrl: "x", Value: make([]byte, 64)}})
 	}
 	p.host.Agent.ShowProcesses(shown)
-	list, err := c.Pids(t.Context())
-	if err != nil || len(list) != 1+wantPIDs {
-		t.Fatalf("%d processes, %v, want %d", len(list), err, 1+wantPIDs)
+	list := c.Pids(t.Context())
+	if len(list) != 1+wantPIDs {
+		t.Fatalf("%d processes, want %d", len(list), 1+wantPIDs)
 	}
 	for i, tt := range tests {
 		if got := list[1+i]; !proto.Equal(got, tt.want) {
@@ -76,4 +81,54 @@ func TestPidsAreMadeOnTheHost(t *testing.T) {
 			t.Fatalf("the guest's details of process %d were passed on", p.Pid)
 		}
 	}
+}
+
+// checkStandInAlone checks that a container's stand-in, and no other process, is
+// listed, soon and whatever the engine's deadline.
+func checkStandInAlone(t *testing.T, c *virtcontainers.Container) {
+	t.Helper()
+	began := time.Now()
+	list := c.Pids(t.Context())
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+	if len(list) != 1 || int(list[0].Pid) != c.PID() || c.PID() == 0 {
+		t.Errorf("processes %v, want %d alone", list, c.PID())
+	}
+}
+
+// containerd 2.x asks when it starts, and drops a container of which no process is
+// listed: the guest is not needed for that.
+func TestPidsWithoutTheGuest(t *testing.T) {
+	t.Run("silent", func(t *testing.T) {
+		t.Parallel()
+		p := newPod(t)
+		c := p.run(sandboxID)
+		p.host.Agent.Hang("Pids")
+		checkStandInAlone(t, c)
+	})
+	t.Run("refused", func(t *testing.T) {
+		p := newPod(t)
+		c := p.run(sandboxID)
+		for _, err := range []error{errdefs.ErrNotFound, errors.New("injected")} {
+			p.host.Agent.Fail("Pids", err)
+			checkStandInAlone(t, c)
+		}
+	})
+	t.Run("asleep", func(t *testing.T) {
+		s := newSleeper(t)
+		s.sleeps()
+		checkStandInAlone(t, s.container("c1"))
+		s.checkAsleep()
+	})
+	t.Run("lost", func(t *testing.T) {
+		p := newPod(t)
+		c := p.run(sandboxID)
+		stopping, stop := p.holdStop()
+		p.host.Agent.EndEvents()
+		await(t, "the machine's end", stopping)
+		checkStandInAlone(t, c)
+		close(stop)
+		p.awaitStopped()
+	})
 }

@@ -234,8 +234,8 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Kill sends a signal. all, and SIGKILL to an init, reach every process of
-// the container. It fails with errdefs.ErrNotFound for a process that has
-// ended, and with errdefs.ErrFailedPrecondition for an exec that was not
+// the container. It fails with errdefs.ErrNotFound for a process whose exit has
+// been told, and with errdefs.ErrFailedPrecondition for an exec that was not
 // started, as runc's shim does. It waits for a start that is in progress.
 func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	if err := p.awaitStart(ctx); err != nil {
@@ -264,7 +264,7 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 		req := &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: signal, All: all}
 		_, err = client.Task().Kill(ctx, req)
 	}
-	if err != nil && !p.endedWith(ctx, err) {
+	if err != nil && !p.endedWith(ctx, err) && !p.endedUntold(err) {
 		return fmt.Errorf("kill %s: %w", p.name(), guest.Err(err))
 	}
 	return nil
@@ -307,6 +307,16 @@ func (p *Process) endedWith(ctx context.Context, err error) bool {
 		p.awaitTold(ctx)
 	}
 	return closed(p.done) && !errdefs.IsNotFound(guest.Err(err))
+}
+
+// endedUntold reports whether a signal found no process in the guest because the process
+// has ended, while its exit is held back (awaitReader): to the engine it was running, as
+// a process of runc's would be, and the signal has reached it. Like other
+// signals it does not wait for the exit, which a start that is under way may hold back.
+func (p *Process) endedUntold(err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end != alive && errdefs.IsNotFound(guest.Err(err))
 }
 
 // Resize sets the terminal's size, in characters. For an exec that was not

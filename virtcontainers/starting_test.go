@@ -85,6 +85,17 @@ func (i pausedIO) Await(ctx context.Context, _, _ uint64) {
 	}
 }
 
+// signal sends a signal to a process that, for the engine, is running.
+func (p *pod) signal(process *virtcontainers.Process, signal unix.Signal) {
+	p.t.Helper()
+	if state := process.Info().State; state != virtcontainers.Running {
+		p.t.Errorf("the process is %s", state)
+	}
+	if err := process.Kill(p.t.Context(), uint32(signal), false); err != nil {
+		p.t.Errorf("%v: %v", signal, err)
+	}
+}
+
 // A process that ends by itself has its exit reported when its output was read, or
 // when it gets a signal or its container ends: as with runc, where it would still write.
 func TestExitWaitsForTheReader(t *testing.T) {
@@ -95,15 +106,15 @@ func TestExitWaitsForTheReader(t *testing.T) {
 	}{
 		"read": {func(_ *pod, _ *virtcontainers.Process, output pausedIO) { close(output.read) }, 3, true},
 		"killed": {func(p *pod, e *virtcontainers.Process, _ pausedIO) {
-			_ = e.Kill(p.t.Context(), uint32(unix.SIGKILL), false)
+			p.signal(e, unix.SIGKILL)
 		}, 3, true},
 		"alone": {func(p *pod, _ *virtcontainers.Process, _ pausedIO) { p.exits(sandboxID, "", 0) }, 3, true},
 		"asked": {func(p *pod, e *virtcontainers.Process, _ pausedIO) {
-			_ = e.Kill(p.t.Context(), uint32(unix.SIGTERM), false)
+			p.signal(e, unix.SIGTERM)
 		}, 3, true},
 		"signal": {func(*pod, *virtcontainers.Process, pausedIO) {}, 143, false},
 		"resized": {func(p *pod, e *virtcontainers.Process, output pausedIO) {
-			_ = e.Kill(p.t.Context(), uint32(unix.SIGWINCH), false) // ctr forwards it
+			p.signal(e, unix.SIGWINCH) // ctr forwards it
 			select {
 			case <-e.Done():
 				p.t.Error("SIGWINCH, which ends no process, ends the wait for the reader")
@@ -140,6 +151,18 @@ func TestExitWaitsForTheReader(t *testing.T) {
 
 // A container's exit is held back like an exec's.
 func TestContainersExitWaitsForTheReader(t *testing.T) {
+	t.Run("read", func(t *testing.T) {
+		checkHeldExit(t, func(_ *pod, _ *virtcontainers.Process, output pausedIO) { close(output.read) })
+	})
+	t.Run("asked", func(t *testing.T) {
+		checkHeldExit(t, func(p *pod, process *virtcontainers.Process, _ pausedIO) { p.signal(process, unix.SIGTERM) })
+	})
+}
+
+// checkHeldExit checks that the exit of a pod's first container is held back until end,
+// and that a signal is refused afterwards.
+func checkHeldExit(t *testing.T, end func(*pod, *virtcontainers.Process, pausedIO)) {
+	t.Helper()
 	p := newPod(t)
 	output := pausedIO{newIO(virtcontainers.Streams{}), make(chan struct{})}
 	c, err := p.Create(t.Context(), p.options(sandboxID, output), ignore)
@@ -154,10 +177,12 @@ func TestContainersExitWaitsForTheReader(t *testing.T) {
 		t.Error("the exit is reported before the output was read")
 	case <-time.After(50 * time.Millisecond):
 	}
-	close(output.read)
+	end(p, process, output)
 	if status := statusOf(t, process); status != 3 {
 		t.Errorf("status %d", status)
 	}
+	err = process.Kill(t.Context(), uint32(unix.SIGTERM), false)
+	wantError(t, "a signal after the exit", err, errdefs.IsNotFound, "already finished")
 }
 
 // The engine may read what an exec has written, and a container, while it deletes

@@ -1,10 +1,13 @@
 package sandbox
 
 import (
+	"fmt"
 	"iter"
+	"os"
 	"path"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -39,17 +42,33 @@ const (
 	fieldName, fieldUID, fieldNamespace = 1, 2, 3
 )
 
+// isPodConfig reports whether the options are CRI's pod configuration.
+func isPodConfig(options *anypb.Any) bool {
+	return strings.HasSuffix(options.GetTypeUrl(), podConfigType)
+}
+
 // maxHostname is Linux's bound (uts_namespaces(7)).
 const maxHostname = 64
 
-// podHostname returns the host name in CRI's pod configuration, or "" if it has
-// none.
-func podHostname(options *anypb.Any) string {
-	name, _ := bytesField(options.GetValue(), fieldHostname)
-	if len(name) > maxHostname {
-		return ""
+// podHostname returns the host name in CRI's pod configuration. If it has none, it
+// returns the host's, as a new UTS namespace starts as a copy (uts_namespaces(7)). It
+// fails with errdefs.ErrInvalidArgument for a name that Linux does not take.
+func podHostname(options *anypb.Any) (string, error) {
+	var name []byte
+	if isPodConfig(options) {
+		name, _ = bytesField(options.GetValue(), fieldHostname)
 	}
-	return string(name)
+	switch {
+	case len(name) > maxHostname:
+		return "", fmt.Errorf("hostname %.100q has %d bytes, more than %d: %w", name, len(name), maxHostname, errdefs.ErrInvalidArgument)
+	case len(name) > 0:
+		return string(name), nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find hostname: %w", err)
+	}
+	return host, nil
 }
 
 // podName returns the pod's name in Kubernetes.

@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -15,28 +17,44 @@ func encode(num protowire.Number, value string) string {
 	return string(protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), value))
 }
 
+// podConfig makes CRI's pod configuration of encoded fields.
+func podConfig(data string) *anypb.Any {
+	return &anypb.Any{TypeUrl: podConfigType, Value: []byte(data)}
+}
+
 func TestPodHostname(t *testing.T) {
 	number := string(protowire.AppendVarint(protowire.AppendTag(nil, 5, protowire.VarintType), 7))
 	long := strings.Repeat("x", maxHostname)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct{ name, data, want string }{
-		{"nothing", "", ""},
+		{"nothing", "", host},
 		{"first", encode(2, "web"), "web"},
 		{"after others", encode(1, "metadata") + number + encode(2, "web") + encode(3, "/logs"), "web"},
-		{"empty", encode(2, ""), ""},
-		{"none", encode(1, "metadata") + number, ""},
+		{"empty", encode(2, ""), host},
+		{"none", encode(1, "metadata") + number, host},
 		{"the longest", encode(2, long), long},
-		{"too long", encode(2, long+"x"), ""},
-		{"a number", string(protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 7)), ""},
-		{"cut short", encode(1, "metadata")[:5], ""},
-		{"cut short in the name", encode(2, "web")[:3], ""},
-		{"not protobuf", "\xff\xff", ""},
+		{"a number", string(protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 7)), host},
+		{"cut short", encode(1, "metadata")[:5], host},
+		{"cut short in the name", encode(2, "web")[:3], host},
+		{"not protobuf", "\xff\xff", host},
 	} {
-		if got := podHostname(&anypb.Any{Value: []byte(tt.data)}); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		if got, err := podHostname(podConfig(tt.data)); err != nil || got != tt.want {
+			t.Errorf("%s: %q, %v, want %q", tt.name, got, err, tt.want)
 		}
 	}
-	if got := podHostname(nil); got != "" {
-		t.Errorf("no options: %q", got)
+	for name, options := range map[string]*anypb.Any{
+		"no options": nil, "options of another type": {TypeUrl: "runtimeoptions.v1.Options", Value: []byte(encode(2, "/configuration.toml"))},
+	} {
+		if got, err := podHostname(options); err != nil || got != host {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, host)
+		}
+	}
+	_, err = podHostname(podConfig(encode(2, long+"y")))
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), long+"y") {
+		t.Errorf("too long: error %v", err)
 	}
 }
 
@@ -107,8 +125,8 @@ func TestPodLimits(t *testing.T) {
 func FuzzPodConfig(f *testing.F) {
 	f.Add([]byte(encode(1, "metadata") + encode(2, "web")))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if got := podHostname(&anypb.Any{Value: data}); len(got) > maxHostname {
-			t.Errorf("%d bytes", len(got))
+		if got, err := podHostname(podConfig(string(data))); len(got) > maxHostname || (got == "") != (err != nil) {
+			t.Errorf("%d bytes, %v", len(got), err)
 		}
 		hostNamespace(&anypb.Any{Value: data}, fieldPID)
 		podCgroup(&anypb.Any{Value: data}, "box")

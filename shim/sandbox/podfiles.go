@@ -22,11 +22,11 @@ const hostResolvConf = "/etc/resolv.conf"
 
 // podFiles writes to the sandbox's bundle what an engine with a pause container writes
 // for a pod's containers (containerd, internal/cri/server/podsandbox,
-// setupSandboxFiles): their resolv.conf, whose path it returns, and hostname. It
+// setupSandboxFiles): their resolv.conf, whose path it returns, and the hostname. It
 // returns the mounts of these, and of the pod's shared memory, which the guest has. A
 // pod that is not CRI's has none. The engine removes the bundle.
-func podFiles(r *sandbox.CreateSandboxRequest) (mounts []specs.Mount, resolvConf string, err error) {
-	if !strings.HasSuffix(r.Options.GetTypeUrl(), podConfigType) {
+func podFiles(r *sandbox.CreateSandboxRequest, hostname string) (mounts []specs.Mount, resolvConf string, err error) {
+	if !isPodConfig(r.Options) {
 		return nil, "", nil
 	}
 	if !filepath.IsAbs(r.BundlePath) {
@@ -35,12 +35,6 @@ func podFiles(r *sandbox.CreateSandboxRequest) (mounts []specs.Mount, resolvConf
 	dns, err := podDNS(r.Options)
 	if err != nil {
 		return nil, "", err
-	}
-	hostname := podHostname(r.Options)
-	if hostname == "" {
-		if hostname, err = os.Hostname(); err != nil {
-			return nil, "", fmt.Errorf("find hostname: %w", err)
-		}
 	}
 	mounts = append(mounts, bindMount("/dev/shm", "/dev/shm"))
 	for _, file := range []struct{ target, content string }{{"/etc/resolv.conf", dns}, {"/etc/hostname", hostname + "\n"}} {

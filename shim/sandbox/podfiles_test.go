@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	sandboxapi "github.com/containerd/containerd/api/runtime/sandbox/v1"
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -91,4 +92,33 @@ func TestPodWithoutDNS(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(dir, "resolv.conf")); err != nil || string(got) != string(want) {
 		t.Errorf("resolv.conf is %q, %v; want the host's", got, err)
 	}
+}
+
+// A pod that says nothing of its name has the host's, in its /etc/hostname and for
+// uname(2): with a pause container, too, both are the same.
+func TestPodWithoutHostname(t *testing.T) {
+	s, dir := newShim(t), t.TempDir()
+	if _, err := s.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{SandboxID: id, BundlePath: dir, Options: hostname("")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.StartSandbox(t.Context(), &sandboxapi.StartSandboxRequest{SandboxID: id}); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.host.Agent.Network().GetHostname(); got != want {
+		t.Errorf("the guest's host name is %q, want %q", got, want)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "hostname")); err != nil || string(got) != want+"\n" {
+		t.Errorf("/etc/hostname is %q, %v; want %q", got, err, want)
+	}
+}
+
+// Linux takes no longer name: the pod would have another one than it was given.
+func TestPodWithALongHostname(t *testing.T) {
+	s := newShim(t)
+	_, err := s.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{SandboxID: id, BundlePath: t.TempDir(), Options: hostname(strings.Repeat("x", 65))})
+	wantError(t, "create", err, errdefs.IsInvalidArgument)
 }

@@ -379,3 +379,20 @@ func TestOtherSandbox(t *testing.T) {
 		t.Error("the shim ends")
 	}
 }
+
+// A shim whose pod does not boot does not wait for its engine without end.
+func TestAbandoned(t *testing.T) {
+	s := newShimWith(t, func(o *task.Options) { o.AbandonAfter = time.Millisecond })
+	s.host.Agent.Fail("SetupSandbox", errInjected)
+	if _, err := s.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{SandboxID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.StartSandbox(t.Context(), &sandboxapi.StartSandboxRequest{SandboxID: id}); err == nil {
+		t.Fatal("the sandbox runs")
+	}
+	for deadline := time.Now().Add(20 * time.Second); s.exits.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the shim does not end")
+		}
+	}
+}

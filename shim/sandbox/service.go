@@ -86,7 +86,11 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
 	}
 	warnOfAnnotations(r, cfg)
-	mounts, resolvConf, err := podFiles(r)
+	hostname, err := podHostname(r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
+	}
+	mounts, resolvConf, err := podFiles(r, hostname)
 	if err != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
 	}
@@ -96,7 +100,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, errdefs.ErrAlreadyExists)
 	}
 	s.opts = &virtcontainers.Options{
-		Hostname: podHostname(r.Options), Config: cfg,
+		Hostname: hostname, Config: cfg,
 		Network:     podnet.Spec{Namespace: r.NetnsPath, ResolvConf: resolvConf},
 		CgroupsPath: podCgroup(r.Options, s.id),
 		StandIn:     true,

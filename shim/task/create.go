@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,10 @@ import (
 )
 
 // Create makes a container; for the sandbox's own container it boots the sandbox
-// first.
-func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	s.markUsed()
+// first. After an error a shim without a sandbox is abandoned.
+func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (_ *task.CreateTaskResponse, err error) {
+	s.begin()
+	defer func() { s.end(err) }()
 	if err := bundle.CheckID(r.ID); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
@@ -80,18 +82,15 @@ func (s *Service) place(id string, annotations map[string]string) (bundle.Member
 func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
 	opts, err := s.containerOptions(r, b)
 	if err != nil {
-		s.abandon()
 		return nil, err
 	}
 	restore, err := openCheckpoint(ctx, r, cfg, opts)
 	if err != nil {
-		s.abandon()
 		return nil, err
 	}
 	defer restore.Close()
 	sandbox, err := s.bootFor(ctx, r, b, cfg, restore)
 	if err != nil {
-		s.abandon()
 		return nil, err
 	}
 	resp, err := s.createIn(ctx, sandbox, r, opts)
@@ -100,7 +99,6 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 		s.mu.Lock()
 		s.sandbox = nil
 		s.mu.Unlock()
-		s.abandon()
 		return nil, err
 	}
 	return resp, nil
@@ -145,39 +143,63 @@ func hostname(spec *specs.Spec) string {
 	return name
 }
 
+// begin records that an engine has called Create or Boot; end must follow.
+func (s *Service) begin() {
+	s.markUsed()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.making++
+}
+
 // abandonAfter is the default of Options.AbandonAfter.
 const abandonAfter = 5 * time.Second
 
-// abandon ends a shim whose first Create failed, unless its engine ends it or
-// tries again: an engine that died meanwhile may not know of the shim any more,
-// or (containerd 1.6) keep it forever.
-func (s *Service) abandon() {
-	after := s.opts.AbandonAfter
-	if after == 0 {
-		after = abandonAfter
+// end follows begin, with the call's error. A shim that has no sandbox then ends some
+// time later, unless its engine ends it or tries again: an engine that died meanwhile
+// may not know of the shim any more, or (containerd 1.6) keep it forever.
+func (s *Service) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.making--
+	if err != nil && s.sandbox == nil {
+		time.AfterFunc(cmp.Or(s.opts.AbandonAfter, abandonAfter), s.abandon)
 	}
-	time.AfterFunc(after, func() {
-		if s.empty() {
-			s.opts.Exit()
-		}
-	})
 }
 
-// boot makes the sandbox, once.
-func (s *Service) boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error) {
+// abandon ends a shim whose engine has not come again.
+func (s *Service) abandon() {
 	s.mu.Lock()
-	if s.sandbox != nil || s.booting {
-		s.mu.Unlock()
-		return nil, fmt.Errorf("sandbox %s: %w", opts.ID, errdefs.ErrAlreadyExists)
-	}
-	s.booting, s.bootDone = true, make(chan struct{})
+	making := s.making > 0
 	s.mu.Unlock()
+	if !making && s.empty() {
+		s.opts.Exit()
+	}
+}
+
+// boot makes the sandbox, once, and not after Stop.
+func (s *Service) boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error) {
+	if err := s.beginBoot(); err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", opts.ID, err)
+	}
 	sandbox, err := virtcontainers.New(ctx, s.opts.Platform, opts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.booting, s.sandbox = false, sandbox
 	close(s.bootDone)
 	return sandbox, err
+}
+
+func (s *Service) beginBoot() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.stopping:
+		return fmt.Errorf("the shim is ending: %w", errdefs.ErrUnavailable)
+	case s.sandbox != nil || s.booting:
+		return errdefs.ErrAlreadyExists
+	}
+	s.booting, s.bootDone = true, make(chan struct{})
+	return nil
 }
 
 // createService makes a further container of a pod. Its annotations change no

@@ -1,6 +1,7 @@
 package task_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/task"
@@ -18,8 +20,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// A Create that fails says what is wrong and leaves nothing; the next one may
-// succeed.
+// A Create that fails says what is wrong and leaves nothing, in the end not even the
+// shim; the next one may succeed.
 func TestCreateFails(t *testing.T) {
 	const kind = "io.kubernetes.cri.container-type"
 	tests := []struct {
@@ -73,7 +75,7 @@ func TestCreateFails(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newShim(t, nil)
+			s := newShim(t, func(o *task.Options) { o.AbandonAfter = time.Millisecond })
 			good := os.Getenv("KATA_CONF_FILE")
 			r := s.request(t, sandboxID)
 			tt.arrange(t, s, r)
@@ -85,6 +87,7 @@ func TestCreateFails(t *testing.T) {
 			if events := s.events.list(); len(events) > 0 {
 				t.Errorf("events: %v", events)
 			}
+			s.awaitExit(t)
 			t.Setenv("KATA_CONF_FILE", good)
 			s.host.Agent.Fail(fakeguest.OpenTransport, nil)
 			s.host.Agent.Fail("Create", nil)
@@ -224,7 +227,45 @@ func TestAbandoned(t *testing.T) {
 	if _, err := s.Create(t.Context(), s.request(t, sandboxID)); err == nil {
 		t.Fatal("a container was created")
 	}
-	for deadline := time.Now().Add(20 * time.Second); s.exits.Load() == 0; time.Sleep(time.Millisecond) {
+	s.awaitExit(t)
+}
+
+// A shim stays while its engine tries again.
+func TestNotAbandonedMeanwhile(t *testing.T) {
+	s := newShim(t, func(o *task.Options) { o.AbandonAfter = 100 * time.Millisecond })
+	s.host.Agent.Fail(fakeguest.OpenTransport, errInjected)
+	if _, err := s.Create(t.Context(), s.request(t, sandboxID)); err == nil {
+		t.Fatal("a container was created")
+	}
+	s.host.Agent.Hook(fakeguest.OpenTransport, func(context.Context, proto.Message) error {
+		time.Sleep(300 * time.Millisecond)
+		return nil
+	})
+	s.create(t, sandboxID)
+	if s.exits.Load() > 0 {
+		t.Error("the shim ends")
+	}
+}
+
+// A shim that serves a pod stays when a further container cannot be created.
+func TestNotAbandoned(t *testing.T) {
+	s := newShim(t, func(o *task.Options) { o.AbandonAfter = time.Millisecond })
+	s.create(t, sandboxID)
+	r := s.request(t, "c1")
+	r.Bundle = "/no/such/bundle"
+	if _, err := s.Create(t.Context(), r); err == nil {
+		t.Fatal("a container was created")
+	}
+	time.Sleep(50 * time.Millisecond)
+	if s.exits.Load() > 0 {
+		t.Error("the shim ends")
+	}
+}
+
+// awaitExit waits until the shim ends.
+func (s *shim) awaitExit(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); s.exits.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the shim does not end")
 		}

@@ -1,6 +1,9 @@
 package task_test
 
 import (
+	"fmt"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/task"
+	"github.com/katabox/katabox/virtcontainers"
 )
 
 // An engine that never deletes an exec, such as iSulad, gets its exit even by a
@@ -82,4 +86,58 @@ func TestExecOfTheSameIDIsKept(t *testing.T) {
 	if _, err := s.Start(ctx, start); err != nil {
 		t.Errorf("start of the second: %v", err)
 	}
+}
+
+// A pod that hibernates sleeps on: its execs that ended before are forgotten once it is
+// awake.
+func TestForgottenExecsDoNotWake(t *testing.T) {
+	const kept = 300 * time.Millisecond
+	s := newShim(t, func(o *task.Options) { o.KeepExecs = kept })
+	ctx := t.Context()
+	pod := s.sleeper(t)
+	if _, err := s.Exec(ctx, &taskapi.ExecProcessRequest{ID: sandboxID, ExecID: "e1", Spec: &anypb.Any{Value: []byte("{}")}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Start(ctx, &taskapi.StartRequest{ID: sandboxID, ExecID: "e1"}); err != nil {
+		t.Fatal(err)
+	}
+	s.exit(t, sandboxID, "e1", 0)
+	if _, err := s.Wait(ctx, &taskapi.WaitRequest{ID: sandboxID, ExecID: "e1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.Hibernate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * kept)
+	if pod.Describe().Hibernation == nil {
+		t.Error("the pod was woken")
+	}
+	if err := pod.Wake(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); !slices.Contains(s.host.Agent.Calls(), "Delete "+sandboxID+"/e1"); time.Sleep(kept / 10) {
+		if time.Now().After(deadline) {
+			t.Fatal("the guest still has the exec")
+		}
+	}
+}
+
+// sleeper runs the sandbox's container in a pod that can hibernate.
+func (s *shim) sleeper(t *testing.T) *virtcontainers.Sandbox {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "kb") //nolint:usetesting // t.TempDir may be in memory
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	configure(t, fmt.Sprintf("[runtime]\nhibernate_path = %q\n", dir))
+	s.run(t, sandboxID)
+	if err := s.host.VM().SetMemory(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := s.service.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
 }

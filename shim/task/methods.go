@@ -163,20 +163,17 @@ func (s *Service) CloseIO(_ context.Context, r *task.CloseIORequest) (*emptypb.E
 	return &emptypb.Empty{}, nil
 }
 
-// Pids lists a container's processes. A container that has ended lists its init
-// until it is deleted, as a parent sees a child that it has not waited for: when
-// containerd 2.x restarts, it discards a task without processes
+// Pids lists a container's processes. A container lists its init until it is deleted,
+// also after its end, as a parent sees a child that it has not waited for, and whatever
+// the guest answers: when containerd 2.x restarts, it takes a shim whose task has no
+// processes, or does not list them, for a leaked one and deletes it
 // (shouldCleanupShim), and with it an exit that was not reported.
 func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
 	c, err := s.container(r.ID)
 	if err != nil {
 		return nil, err
 	}
-	processes, err := c.Pids(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &task.PidsResponse{Processes: processes}, nil
+	return &task.PidsResponse{Processes: c.Pids(ctx)}, nil
 }
 
 // State returns a process's state and the paths of its stdio.

@@ -16,9 +16,11 @@ import (
 
 // Boot makes a sandbox without a container of the same id, for the sandbox API.
 // The shim then ends with the sandbox, and not with its last container. Boot sets
-// the options that belong to the shim (ID, Observer).
-func (s *Service) Boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error) {
-	s.markUsed()
+// the options that belong to the shim (ID, Observer). After an error a shim without a
+// sandbox is abandoned.
+func (s *Service) Boot(ctx context.Context, opts virtcontainers.Options) (_ *virtcontainers.Sandbox, err error) {
+	s.begin()
+	defer func() { s.end(err) }()
 	sandbox, err := s.boot(ctx, s.completed(ctx, opts))
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ type Options struct {
 	// KeepExecs, if not 0, replaces the value of the engine's policy.
 	KeepExecs time.Duration
 	// Exit is called when an engine's Shutdown finds no container left, and when an
-	// engine makes no further call after its first Create has failed.
+	// engine makes no further call after its first Create or Boot has failed.
 	Exit func()
 	// AbandonAfter is how long to wait for that engine; 0 means 5 s.
 	AbandonAfter time.Duration
@@ -64,8 +64,12 @@ type Service struct {
 	// sandbox is nil until the first Create has booted it.
 	sandbox *virtcontainers.Sandbox
 	booting bool
+	// making is the number of calls of Create and Boot that are under way.
+	making int
 	// keep is set if the sandbox outlives its containers.
 	keep bool
+	// stopping is set when the shim ends: nothing boots any more.
+	stopping bool
 	// bootDone is closed when the boot under way has ended.
 	bootDone chan struct{}
 }
@@ -93,8 +97,12 @@ func (s *Service) markUsed() {
 	})
 }
 
-// Stop ends the sandbox, if there is one, and waits for its end.
+// Stop ends the sandbox, if there is one, and waits for its end. No other can be made
+// then: the shim ends without a second Stop.
 func (s *Service) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
 	if err := s.awaitBoot(ctx); err != nil {
 		return err
 	}
