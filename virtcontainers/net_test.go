@@ -302,10 +302,14 @@ func TestNetworkMadeBeforeStart(t *testing.T) {
 	}
 }
 
-// A guest that does not take the network in time fails the start.
+// A guest that does not take the network in time fails the start. The time is the
+// operator's, whatever the pod's annotation.
 func TestNetworkThatIsNotTaken(t *testing.T) {
 	host, net := newHost(t), newNetwork()
-	p, err := bootOn(t, host, net.platform(host.Platform()), func(o *virtcontainers.Options) { o.Config.Runtime.CreateContainerTimeout = 2 * time.Second })
+	p, err := bootOn(t, host, net.platform(host.Platform()), func(o *virtcontainers.Options) {
+		o.Config.Runtime.CreateContainerTimeout = 2 * time.Second
+		o.Config = withLongCreates(t, o.Config)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,8 +319,13 @@ func TestNetworkThatIsNotTaken(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	err = initOf(t, c).Start(t.Context(), func(virtcontainers.ProcessInfo) { t.Error("it was started") })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err = initOf(t, c).Start(ctx, func(virtcontainers.ProcessInfo) { t.Error("it was started") })
 	wantError(t, "start", err, isError, "give the guest the network of its namespace")
+	if ctx.Err() != nil {
+		t.Error("only the engine's deadline ended the start")
+	}
 	host.Agent.Hook("SetNetwork", nil)
 	p.start(initOf(t, c)) // it may be started again
 }

@@ -1,6 +1,9 @@
 package config
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Config is the whole configuration, every value valid. It is plain data that
 // belongs to the caller.
@@ -32,6 +35,10 @@ type Config struct {
 	// is 0, which stands for the CPUs of this process.
 	cpus int
 }
+
+// WithoutAnnotations returns the operator's configuration: c itself if a pod's
+// annotations were not applied to it.
+func (c *Config) WithoutAnnotations() *Config { return cmp.Or(c.Plain, c) }
 
 // Hypervisor is the machine that a sandbox gets when neither annotations nor
 // containers ask for more, and the programs that run it.
@@ -222,7 +229,8 @@ type Runtime struct {
 	// a privileged container gets.
 	PrivilegedHostDisks []string
 	// CreateContainerTimeout bounds the creation of one container in the
-	// guest, its storages included; at least one second.
+	// guest, its storages included; at least one second. The operator's, without
+	// annotations, also bounds its deletion and each change of the pod's network.
 	CreateContainerTimeout time.Duration
 	// GuestEmptyDir has the same effect as EmptyDirBlock.
 	GuestEmptyDir bool

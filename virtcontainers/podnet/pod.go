@@ -297,13 +297,14 @@ func (p *Pod) Refresh(ctx context.Context, since time.Time) error {
 }
 
 // pass waits until the machine runs, and bounds what follows: a guest may answer other
-// calls and not this one. leave must be called.
+// calls and not this one, and the machine waits for leave before it is paused or saved.
+// So the bound is the operator's, without annotations. leave must be called.
 func (p *Pod) pass(ctx context.Context) (bounded context.Context, leave func(), err error) {
 	done, err := p.opts.Pass(ctx, "a change of its network")
 	if err != nil {
 		return nil, nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, p.opts.Config.WithoutAnnotations().Runtime.CreateContainerTimeout)
 	return bounded, func() {
 		cancel()
 		done()
