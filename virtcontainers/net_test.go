@@ -2,6 +2,7 @@ package virtcontainers_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/hungfs"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/network"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -196,6 +198,29 @@ func TestNetworkWithoutResolvConf(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A resolv.conf on a file system that hangs, which the watch of the network reads,
+// does not hold up the sandbox's end.
+func TestResolvConfHangs(t *testing.T) {
+	host, net := newHost(t), newNetwork()
+	hung, release := hungfs.Mount(t)
+	t.Cleanup(release)
+	resolv := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.Symlink("/dev/null", resolv); err != nil {
+		t.Fatal(err)
+	}
+	opts := options(newObserver())
+	opts.Network = podnet.Spec{Namespace: "/run/netns/pod", ResolvConf: resolv}
+	s, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(resolv), os.Symlink(filepath.Join(hung, "resolv.conf"), resolv)); err != nil {
+		t.Fatal(err)
+	}
+	net.changed <- struct{}{}
+	(&pod{Sandbox: s, t: t}).stopsSoon()
 }
 
 // Without a namespace from the engine, the pod uses the VM process's.

@@ -17,6 +17,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/internal/ctxmutex"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/forward"
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -260,14 +261,19 @@ func (p *Pod) tell(ctx context.Context, onlyNews bool) error {
 	return nil
 }
 
-// wanted is the network that the guest is to have, as of the last Plug.
+// wanted is the network that the guest is to have, as of the last Plug. The caller
+// holds telling.
 func (p *Pod) wanted(ctx context.Context) *api.SetNetworkRequest {
 	want := &api.SetNetworkRequest{}
 	if p.links != nil {
 		want = proto.CloneOf(p.links.State())
 	}
-	dns, err := readDNS(p.opts.Spec.ResolvConf)
-	if err != nil { // /dev/null, or gone by now: containers have it as it is
+	dns, err := readDNS(ctx, p.opts.Spec.ResolvConf)
+	switch {
+	case errors.Is(err, intime.ErrUnanswered):
+		log.G(ctx).WithError(err).Warn("the guest's own resolver keeps its settings")
+		dns = p.told.GetDns()
+	case err != nil: // /dev/null, or gone by now: containers have it as it is
 		log.G(ctx).WithError(err).Warn("the guest's own resolver has no settings")
 	}
 	want.Hostname, want.Dns = p.opts.Hostname, dns

@@ -37,7 +37,7 @@ func (p *Pod) OpenResolvers(ctx context.Context, resolvConf string) {
 	if resolvConf == "" || p.namespace == "" || p.gone() {
 		return
 	}
-	dns, err := readDNS(resolvConf)
+	dns, err := readDNS(ctx, resolvConf)
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the container's DNS resolvers could not be read")
 		return
