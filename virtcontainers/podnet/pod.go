@@ -227,9 +227,10 @@ func (p *Pod) Forward(ctx context.Context) error {
 	return nil
 }
 
-// StopForward ends the forwarding of ports and of resolvers.
-func (p *Pod) StopForward(context.Context) error {
-	err := p.resolvers.close()
+// StopForward ends the forwarding of ports and of resolvers. It gives up a resolver
+// that is being opened, and does not wait for it after ctx.
+func (p *Pod) StopForward(ctx context.Context) error {
+	err := p.resolvers.close(ctx)
 	if p.forward == nil {
 		return err
 	}
