@@ -141,7 +141,7 @@ func (h Hypervisor) RootfsAsDisks() bool {
 
 // The values of Hypervisor.SharedFS.
 const (
-	// SharedFSVirtioFS is virtio-fs with an external daemon.
+	// SharedFSVirtioFS is virtio-fs, served by the shim or by VirtioFS.Daemon.
 	SharedFSVirtioFS = "virtio-fs"
 	// SharedFSNone shares nothing: what a container needs is on a disk or is
 	// copied.
@@ -150,11 +150,13 @@ const (
 
 // VirtioFS configures what serves the host share, and its queue.
 type VirtioFS struct {
-	// Daemon is the absolute host path of the executable.
+	// Daemon is the absolute host path of an external daemon. Empty: the shim
+	// serves the share.
 	Daemon string
 	// Cache is how much the guest may cache.
 	Cache CacheMode
 	// ExtraArgs is appended to the daemon's arguments. No item is empty.
+	// Without a daemon they are refused at the boot.
 	ExtraArgs []string
 	// QueueSize is the request queue's length in descriptors, a power of two
 	// from 8 to 1024.

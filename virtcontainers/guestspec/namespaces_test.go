@@ -146,6 +146,18 @@ func TestUserNamespaceOfAnotherMachine(t *testing.T) {
 	}
 }
 
+// The features list the kinds of namespace that specs may have.
+func TestFeaturesHaveTheNamespaces(t *testing.T) {
+	var want []string
+	for _, kind := range namespaceKinds {
+		want = append(want, string(kind))
+	}
+	slices.Sort(want)
+	if got := Features().Linux.Namespaces; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // A kind that the specification does not have, a kind twice, and the mounts of another
 // process are refused, as with runc; they were left out without a word.
 func TestOddNamespaces(t *testing.T) {
