@@ -112,12 +112,13 @@ func (c *Container) settleFiles(ctx context.Context) {
 const deletePause = 50 * time.Millisecond
 
 // deleteTimeout bounds how long the guest may take to delete a process. A
-// container's deletion writes back what its disks lack, and gets as much time as
-// its creation.
+// container's deletion writes back what its disks lack, and gets as much time as the
+// operator allows for a creation. The pod's annotation does not count: a guest that
+// answers pings and does not delete its containers could then not be removed.
 func (p *Process) deleteTimeout() time.Duration {
 	timeout := p.container.sandbox.killTimeout()
 	if p.execID == "" {
-		timeout = max(timeout, p.container.sandbox.opts.Config.Runtime.CreateContainerTimeout)
+		timeout = max(timeout, p.container.sandbox.opts.Config.WithoutAnnotations().Runtime.CreateContainerTimeout)
 	}
 	return timeout
 }

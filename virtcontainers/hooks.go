@@ -18,7 +18,7 @@ import (
 // hooks (nerdctl, pkg/ocihook, NetworkNamespace).
 const netnsAnnotation = "nerdctl/network-namespace"
 
-// poststopWait bounds poststop hooks that name no timeout.
+// poststopWait bounds each poststop hook that names no timeout.
 const poststopWait = 30 * time.Second
 
 // hookState returns the container's state as hooks get it.
@@ -92,13 +92,11 @@ func (c *Container) runPoststop(ctx context.Context) {
 }
 
 // RunPoststop runs the poststop hooks of a container that is gone, if they are
-// due: they run once, in the first process that claims them.
+// due: they run once, in the first process that claims them. ctx does not bound them.
 func RunPoststop(ctx context.Context, b *bundle.Bundle, id string) error {
 	due, err := bundle.ClaimPoststop(b.Dir)
 	if err != nil || !due {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), poststopWait)
-	defer cancel()
-	return hook.RunAll(ctx, hook.Poststop, hook.Of(b.Spec, hook.Poststop), stateOf(b, id, specs.StateStopped))
+	return hook.RunAll(context.WithoutCancel(ctx), poststopWait, hook.Poststop, hook.Of(b.Spec, hook.Poststop), stateOf(b, id, specs.StateStopped))
 }

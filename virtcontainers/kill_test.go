@@ -2,7 +2,6 @@ package virtcontainers_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -302,56 +301,4 @@ func TestDeleteEndsUnstartedExecs(t *testing.T) {
 		t.Errorf("status %d", status)
 	}
 	p.observer.expect(t, "c1=0")
-}
-
-// A guest that answers all but the deletion of a container is ended, although the
-// engine has given up before. One that does not delete an exec keeps its
-// containers.
-func TestDeletionIsFinal(t *testing.T) {
-	for _, isExec := range []bool{false, true} {
-		t.Run(fmt.Sprintf("exec %v", isExec), func(t *testing.T) {
-			t.Parallel() // it waits for an answer that does not come
-			p := killPod(t)
-			p.run(sandboxID)
-			c := p.run("c1")
-			e := p.exec(c, "e1")
-			p.host.Agent.Hang("Delete")
-			if isExec {
-				if _, err := e.Delete(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if state := initOf(t, c).Info().State; state != virtcontainers.Running {
-					t.Errorf("the exec's container is %s", state)
-				}
-				return
-			}
-			p.told(exitEvent("c1", "", 3))
-			statusOf(t, initOf(t, c))
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if _, err := c.Delete(ctx); err != nil {
-				t.Error(err)
-			}
-			p.awaitStopped()
-			p.observer.expect(t, "c1=3", "pod=255")
-		})
-	}
-}
-
-// A guest that answers nothing while it deletes a container is ended long before
-// the time for a deletion is up.
-func TestDeletionInHungGuest(t *testing.T) {
-	t.Parallel()
-	p := killPodWith(t, time.Hour)
-	p.run(sandboxID)
-	c := p.run("c1")
-	p.told(exitEvent("c1", "", 3))
-	statusOf(t, initOf(t, c))
-	p.host.Agent.Hang("Delete")
-	p.host.Agent.Hang("Hello")
-	if _, err := c.Delete(t.Context()); err != nil {
-		t.Error(err)
-	}
-	p.awaitStopped()
-	p.observer.expect(t, "c1=3", "pod=255")
 }

@@ -73,16 +73,24 @@ func (s *Sandbox) writeStarts(t *prom.Text) {
 	s.durations.Write(t, "kata_shim_starts_histogram_seconds", "Durations of the pod's boot, and of its containers' creations and starts.",
 		"action", time.Second)
 	s.client.WriteCalls(t)
-	list, _ := s.recorder.Spans()
 	t.Family("kata_shim_boot_step_seconds", prom.Gauge, "How long each step of the boot took.")
-	steps := BootSteps()
-	for _, span := range list {
-		if len(steps) == 0 {
-			return
-		}
-		if span.Container == "" && span.Name == steps[0] {
-			steps = steps[1:] // each once, in order
-			t.Sample((span.End - span.Start).Seconds(), "step", span.Name)
+	took := s.stepTimes()
+	for _, step := range s.bootSteps() {
+		if d, done := took[step.name]; done {
+			t.Sample(d.Seconds(), "step", step.name)
 		}
 	}
+}
+
+// stepTimes returns the durations of the pod's spans, those of the boot's steps among
+// them. Of several with one name the first counts: each may be in the metrics once.
+func (s *Sandbox) stepTimes() map[string]time.Duration {
+	list, _ := s.recorder.Spans()
+	took := make(map[string]time.Duration, len(list))
+	for _, span := range list {
+		if _, known := took[span.Name]; !known && span.Container == "" {
+			took[span.Name] = span.End - span.Start
+		}
+	}
+	return took
 }

@@ -72,6 +72,22 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The metrics have every step of a restored boot, whose order is another.
+func TestMetricsOfARestoredBoot(t *testing.T) {
+	s := newSaver(t)
+	s.saveAndEnd()
+	next := s.restored(s.restoration("next"))
+	has := make(map[string]int)
+	for _, m := range next.scrape()["kata_shim_boot_step_seconds"].GetMetric() {
+		has[m.GetLabel()[0].GetValue()]++
+	}
+	for _, step := range append(virtcontainers.BootSteps(), "files", "load") {
+		if has[step] != 1 {
+			t.Errorf("step %s is there %d times", step, has[step])
+		}
+	}
+}
+
 // When the guest does not answer, only its numbers are missing, not the host's.
 func TestMetricsWithoutTheGuest(t *testing.T) {
 	p := newPod(t)

@@ -2,6 +2,7 @@ package virtcontainers_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/hungfs"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/network"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -198,6 +200,29 @@ func TestNetworkWithoutResolvConf(t *testing.T) {
 	}
 }
 
+// A resolv.conf on a file system that hangs, which the watch of the network reads,
+// does not hold up the sandbox's end.
+func TestResolvConfHangs(t *testing.T) {
+	host, net := newHost(t), newNetwork()
+	hung, release := hungfs.Mount(t)
+	t.Cleanup(release)
+	resolv := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.Symlink("/dev/null", resolv); err != nil {
+		t.Fatal(err)
+	}
+	opts := options(newObserver())
+	opts.Network = podnet.Spec{Namespace: "/run/netns/pod", ResolvConf: resolv}
+	s, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(resolv), os.Symlink(filepath.Join(hung, "resolv.conf"), resolv)); err != nil {
+		t.Fatal(err)
+	}
+	net.changed <- struct{}{}
+	(&pod{Sandbox: s, t: t}).stopsSoon()
+}
+
 // Without a namespace from the engine, the pod uses the VM process's.
 func TestNetworkOfTheVM(t *testing.T) {
 	host, net := newHost(t), newNetwork()
@@ -302,10 +327,14 @@ func TestNetworkMadeBeforeStart(t *testing.T) {
 	}
 }
 
-// A guest that does not take the network in time fails the start.
+// A guest that does not take the network in time fails the start. The time is the
+// operator's, whatever the pod's annotation.
 func TestNetworkThatIsNotTaken(t *testing.T) {
 	host, net := newHost(t), newNetwork()
-	p, err := bootOn(t, host, net.platform(host.Platform()), func(o *virtcontainers.Options) { o.Config.Runtime.CreateContainerTimeout = 2 * time.Second })
+	p, err := bootOn(t, host, net.platform(host.Platform()), func(o *virtcontainers.Options) {
+		o.Config.Runtime.CreateContainerTimeout = 2 * time.Second
+		o.Config = withLongCreates(t, o.Config)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,8 +344,13 @@ func TestNetworkThatIsNotTaken(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	err = initOf(t, c).Start(t.Context(), func(virtcontainers.ProcessInfo) { t.Error("it was started") })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err = initOf(t, c).Start(ctx, func(virtcontainers.ProcessInfo) { t.Error("it was started") })
 	wantError(t, "start", err, isError, "give the guest the network of its namespace")
+	if ctx.Err() != nil {
+		t.Error("only the engine's deadline ended the start")
+	}
 	host.Agent.Hook("SetNetwork", nil)
 	p.start(initOf(t, c)) // it may be started again
 }

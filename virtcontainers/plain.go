@@ -10,11 +10,7 @@ import (
 // plainSpec is the machine that the configuration describes without the pod's
 // annotations: that of templates and spares.
 func (s *Sandbox) plainSpec(ctx context.Context) (hypervisor.Spec, error) {
-	plain := s.opts.Config.Plain
-	if plain == nil {
-		plain = s.opts.Config
-	}
-	other, err := newSandbox(ctx, s.platform, Options{ID: s.ID, Config: plain})
+	other, err := newSandbox(ctx, s.platform, Options{ID: s.ID, Config: s.opts.Config.WithoutAnnotations()})
 	defer other.end()
 	if err != nil {
 		return hypervisor.Spec{}, err

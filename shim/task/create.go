@@ -117,8 +117,12 @@ func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bun
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
 	}
+	shm, err := b.ShmBytes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
+	}
 	opts := virtcontainers.Options{
-		Hostname: hostname(b.Spec), Config: cfg, ShmBytes: b.ShmBytes(), ShimCgroup: shim,
+		Hostname: hostname(b.Spec), Config: cfg, ShmBytes: shm, ShimCgroup: shim,
 		Network: network, Size: sizing.Hints{Annotations: b.Spec.Annotations}, Pod: bundle.PodNameOf(b.Spec.Annotations),
 		Restore: restore,
 	}

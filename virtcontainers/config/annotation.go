@@ -116,6 +116,15 @@ func decodeNumber(s string) (any, bool) {
 	return f, err == nil
 }
 
+// maxCreateTimeout is the longest create_container_timeout that a pod may ask for, in
+// seconds: a day.
+const maxCreateTimeout = 24 * 60 * 60
+
+func decodeCreateTimeout(s string) (any, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n <= maxCreateTimeout
+}
+
 // decodeJSONList takes a JSON list of strings.
 func decodeJSONList(s string) (any, bool) {
 	var list []string

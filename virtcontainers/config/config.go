@@ -1,6 +1,9 @@
 package config
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Config is the whole configuration, every value valid. It is plain data that
 // belongs to the caller.
@@ -32,6 +35,10 @@ type Config struct {
 	// is 0, which stands for the CPUs of this process.
 	cpus int
 }
+
+// WithoutAnnotations returns the operator's configuration: c itself if a pod's
+// annotations were not applied to it.
+func (c *Config) WithoutAnnotations() *Config { return cmp.Or(c.Plain, c) }
 
 // Hypervisor is the machine that a sandbox gets when neither annotations nor
 // containers ask for more, and the programs that run it.
@@ -134,7 +141,7 @@ func (h Hypervisor) RootfsAsDisks() bool {
 
 // The values of Hypervisor.SharedFS.
 const (
-	// SharedFSVirtioFS is virtio-fs with an external daemon.
+	// SharedFSVirtioFS is virtio-fs, served by the shim or by VirtioFS.Daemon.
 	SharedFSVirtioFS = "virtio-fs"
 	// SharedFSNone shares nothing: what a container needs is on a disk or is
 	// copied.
@@ -143,11 +150,13 @@ const (
 
 // VirtioFS configures what serves the host share, and its queue.
 type VirtioFS struct {
-	// Daemon is the absolute host path of the executable.
+	// Daemon is the absolute host path of an external daemon. Empty: the shim
+	// serves the share.
 	Daemon string
 	// Cache is how much the guest may cache.
 	Cache CacheMode
 	// ExtraArgs is appended to the daemon's arguments. No item is empty.
+	// Without a daemon they are refused at the boot.
 	ExtraArgs []string
 	// QueueSize is the request queue's length in descriptors, a power of two
 	// from 8 to 1024.
@@ -222,7 +231,8 @@ type Runtime struct {
 	// a privileged container gets.
 	PrivilegedHostDisks []string
 	// CreateContainerTimeout bounds the creation of one container in the
-	// guest, its storages included; at least one second.
+	// guest, its storages included; at least one second. The operator's, without
+	// annotations, also bounds its deletion and each change of the pod's network.
 	CreateContainerTimeout time.Duration
 	// GuestEmptyDir has the same effect as EmptyDirBlock.
 	GuestEmptyDir bool

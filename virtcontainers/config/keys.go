@@ -256,8 +256,9 @@ var runtimeKeys = []key{
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
 		"How many seconds the creation of a container may take, and also its deletion in the guest. If a deletion takes longer, the "+
-			"guest is ended.").orDefault().
-		annotated("config.runtime.create_container_timeout"),
+			"guest is ended. An annotation changes only the time for creations.").orDefault().
+		annotated("config.runtime.create_container_timeout").
+		decoded("an integer number of seconds, at most 86400, 0 for the default", decodeCreateTimeout),
 	define("runtime.hibernate_path", "/var/lib/kata-containers/hibernation", cleanPath,
 		func(d *draft) *string { return &d.Runtime.HibernatePath },
 		"The directory for the guest's memory while a pod hibernates (kata-runtime hibernate). It must be on a disk with enough room, and is "+

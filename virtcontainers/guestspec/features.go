@@ -15,7 +15,7 @@ func Features() *features.Features {
 		MountOptions: []string{"bind", "idmap", "nodev", "noexec", "nosuid", "private", "rbind", "relatime", "ridmap", "ro",
 			"rprivate", "rro", "rshared", "rslave", "rw", "shared", "slave", "strictatime", "sync"},
 		Linux: &features.Linux{
-			Namespaces: []string{"cgroup", "ipc", "mount", "network", "pid", "user", "uts"},
+			Namespaces: []string{"cgroup", "ipc", "mount", "network", "pid", "time", "user", "uts"},
 			// The host's kernel does the mapping, and refuses what it cannot
 			// map.
 			MountExtensions: &features.MountExtensions{IDMap: &features.IDMap{Enabled: &yes}},

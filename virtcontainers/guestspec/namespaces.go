@@ -107,9 +107,14 @@ func lostNamespaces(spec *specs.Spec, rules Rules) (lost []string, err error) {
 		case w.host:
 			lost = append(lost, ns.lost)
 		case rules.First && w.pid != 0:
-			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be that of process %d (%s): containers of different virtual machines cannot share a namespace: %w",
-				ns.kind, w.pid, w.path, errdefs.ErrInvalidArgument)
+			return nil, ofAnotherMachine(ns.kind, w)
 		}
+	}
+	if user := wishFor(spec, specs.UserNamespace); rules.First && user.pid != 0 && !user.host {
+		if !addedForNetwork(spec, user) {
+			return nil, ofAnotherMachine(specs.UserNamespace, user)
+		}
+		lost = append(lost, fmt.Sprintf("the user namespace of process %d (it has a new one with the mappings of its spec)", user.pid))
 	}
 	for _, kind := range []specs.LinuxNamespaceType{specs.TimeNamespace, specs.CgroupNamespace, specs.MountNamespace} {
 		if w := wishFor(spec, kind); w.path != "" {
@@ -117,6 +122,18 @@ func lostNamespaces(spec *specs.Spec, rules Rules) (lost []string, err error) {
 		}
 	}
 	return lost, nil
+}
+
+// addedForNetwork reports whether a user namespace is that of the process whose network
+// namespace is named. Docker with userns-remap adds it to --network container:X (its
+// daemon, WithNamespaces), and all its containers have the same mappings.
+func addedForNetwork(spec *specs.Spec, user wish) bool {
+	return user.pid == wishFor(spec, specs.NetworkNamespace).pid
+}
+
+func ofAnotherMachine(kind specs.LinuxNamespaceType, w wish) error {
+	return fmt.Errorf("linux.namespaces: the %s namespace is to be that of process %d (%s): containers of different virtual machines cannot share a namespace: %w",
+		kind, w.pid, w.path, errdefs.ErrInvalidArgument)
 }
 
 // namespaceKinds are those of the runtime specification (config-linux.md, Namespaces).

@@ -113,6 +113,51 @@ func TestNamespacesOfAnotherMachine(t *testing.T) {
 	}
 }
 
+// Nor can it join another's user namespace; it had a new one without a word. One that
+// the engine has pinned is the pod's, and other containers join their pod's. Docker
+// adds the user namespace of the container whose network is joined.
+func TestUserNamespaceOfAnotherMachine(t *testing.T) {
+	for _, test := range []struct {
+		first     bool
+		user, net string
+		refused   bool
+		dropped   int
+	}{
+		{true, "/proc/77/ns/user", "", true, 0},
+		{true, "/proc/77/ns/user", "/proc/78/ns/net", true, 0},
+		{true, "/proc/77/ns/user", "/proc/77/ns/net", false, 1},
+		{true, "/run/userns/u", "/run/netns/n", false, 0},
+		{true, "", "/proc/77/ns/net", false, 0},
+		{false, "/proc/77/ns/user", "", false, 0},
+	} {
+		spec := inNamespaces("pid", "ipc", "uts", "user="+test.user)
+		spec.Linux.Namespaces[0].Path = test.net
+		g, err := Filter(spec, Paths{}, Rules{First: test.first})
+		switch {
+		case test.refused:
+			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "user namespace is to be that of process 77 (/proc/77/ns/user)") {
+				t.Errorf("%+v: %v", test, err)
+			}
+		case err != nil:
+			t.Errorf("%+v: %v", test, err)
+		case g.ShareUser == test.first || len(g.Dropped) != test.dropped:
+			t.Errorf("%+v: shares %v, dropped %q", test, g.ShareUser, g.Dropped)
+		}
+	}
+}
+
+// The features list the kinds of namespace that specs may have.
+func TestFeaturesHaveTheNamespaces(t *testing.T) {
+	var want []string
+	for _, kind := range namespaceKinds {
+		want = append(want, string(kind))
+	}
+	slices.Sort(want)
+	if got := Features().Linux.Namespaces; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // A kind that the specification does not have, a kind twice, and the mounts of another
 // process are refused, as with runc; they were left out without a word.
 func TestOddNamespaces(t *testing.T) {

@@ -96,13 +96,30 @@ func Run(ctx context.Context, kind string, hooks []specs.Hook, state specs.State
 	return nil
 }
 
-// RunAll is like Run, but runs the remaining hooks after a failure.
-func RunAll(ctx context.Context, kind string, hooks []specs.Hook, state specs.State) error {
+// RunAll is like Run, but runs the remaining hooks after a failure, and a hook without
+// a timeout has the fallback. Each hook's time begins with its start.
+func RunAll(ctx context.Context, fallback time.Duration, kind string, hooks []specs.Hook, state specs.State) error {
+	input, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("encode state for hooks: %w", err)
+	}
 	var errs []error
-	for i := range hooks {
-		errs = append(errs, Run(ctx, kind, hooks[i:i+1], state))
+	for i, h := range hooks {
+		if err := runWithin(ctx, fallback, h, input, state.Bundle); err != nil {
+			errs = append(errs, fmt.Errorf("run hooks.%s[%d] %s: %w", kind, i, h.Path, err))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// runWithin runs a hook, which has the fallback if it names no timeout.
+func runWithin(ctx context.Context, fallback time.Duration, h specs.Hook, input []byte, dir string) error {
+	if h.Timeout == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, fallback, fmt.Errorf("it names no timeout, and had %v", fallback))
+		defer cancel()
+	}
+	return run(ctx, h, input, dir)
 }
 
 const (

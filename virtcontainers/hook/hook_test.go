@@ -117,12 +117,28 @@ func TestMuchOutput(t *testing.T) {
 
 func TestRunAll(t *testing.T) {
 	s := state(t)
-	err := hook.RunAll(t.Context(), hook.Poststop, []specs.Hook{shell("exit 1"), shell("> second")}, s)
+	err := hook.RunAll(t.Context(), time.Minute, hook.Poststop, []specs.Hook{shell("exit 1"), shell("> second")}, s)
 	if err == nil {
 		t.Error("no error")
 	}
 	if _, err := os.Stat(filepath.Join(s.Bundle, "second")); err != nil {
 		t.Error("a hook that failed kept another from being run")
+	}
+}
+
+// Each hook has its timeout, or else the fallback, whatever the others took.
+func TestTimesOfHooks(t *testing.T) {
+	s, long := state(t), 60
+	slow, slower := shell("sleep 0.5; > first"), shell("sleep 0.5; > second")
+	slow.Timeout, slower.Timeout = &long, &long
+	err := hook.RunAll(t.Context(), 300*time.Millisecond, hook.Poststop, []specs.Hook{slow, shell("sleep 1000"), slower, shell("> last")}, s)
+	if err == nil || !strings.Contains(err.Error(), "hooks.poststop[1] /bin/sh") || !strings.Contains(err.Error(), "had 300ms") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want an error of the second hook alone", err)
+	}
+	for _, name := range []string{"first", "second", "last"} {
+		if _, err := os.Stat(filepath.Join(s.Bundle, name)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

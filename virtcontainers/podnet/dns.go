@@ -3,6 +3,7 @@ package podnet
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -17,28 +19,44 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/intime"
 )
 
 // maxResolvConf bounds a resolv.conf, in bytes: the resolver itself uses six
 // search domains of 256 bytes and three servers (resolv.conf(5)).
 const maxResolvConf = 64 << 10
 
-// readDNS reads a resolv.conf. It returns nil for an empty path.
-func readDNS(path string) (*api.DNS, error) {
+// dnsWait bounds reading a resolv.conf, which may be on a file system that hangs:
+// changes of the network, and the starts of containers, wait for it.
+const dnsWait = 5 * time.Second
+
+// readDNS reads a resolv.conf within ctx, and dnsWait at most. It returns nil for an
+// empty path.
+func readDNS(ctx context.Context, path string) (*api.DNS, error) {
 	if path == "" {
 		return nil, nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, dnsWait, fmt.Errorf("it had %v", dnsWait))
+	defer cancel()
+	dns, err := intime.Call(ctx, func() (*api.DNS, error) { return readResolvConf(path) }, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the pod's DNS settings from %s: %w", path, err)
+	}
+	return dns, nil
+}
+
+func readResolvConf(path string) (*api.DNS, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // must not block on a FIFO
 	if err != nil {
-		return nil, fmt.Errorf("read the pod's DNS settings: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read the pod's DNS settings: %s is not a regular file: %w", path, errors.Join(err, errdefs.ErrInvalidArgument))
+		return nil, fmt.Errorf("it is not a regular file: %w", errors.Join(err, errdefs.ErrInvalidArgument))
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxResolvConf))
 	if err != nil {
-		return nil, fmt.Errorf("read the pod's DNS settings: %w", err)
+		return nil, err
 	}
 	return parseResolvConf(data), nil
 }

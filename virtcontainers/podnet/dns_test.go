@@ -1,8 +1,12 @@
 package podnet
 
 import (
+	"context"
+	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/containerd/errdefs"
@@ -11,6 +15,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/hungfs"
+	"github.com/katabox/katabox/internal/intime"
 )
 
 func TestParseResolvConf(t *testing.T) {
@@ -43,10 +49,10 @@ func TestParseResolvConfOfAUser(t *testing.T) {
 }
 
 func TestReadDNSOfNothing(t *testing.T) {
-	if dns, err := readDNS(""); dns != nil || err != nil {
+	if dns, err := readDNS(t.Context(), ""); dns != nil || err != nil {
 		t.Errorf("no file: %v, %v", dns, err)
 	}
-	if _, err := readDNS(t.TempDir() + "/gone"); err == nil {
+	if _, err := readDNS(t.Context(), t.TempDir()+"/gone"); err == nil {
 		t.Error("a file that is gone was read")
 	}
 	fifo := t.TempDir() + "/fifo"
@@ -54,9 +60,31 @@ func TestReadDNSOfNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{fifo, t.TempDir()} {
-		if _, err := readDNS(path); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), path) {
+		if _, err := readDNS(t.Context(), path); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// A resolv.conf on a file system that hangs is given up with the call.
+func TestReadDNSThatHangs(t *testing.T) {
+	hung, release := hungfs.Mount(t)
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	path := filepath.Join(hung, "resolv.conf")
+	read := make(chan error, 1)
+	go func() {
+		_, err := readDNS(ctx, path)
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if !errors.Is(err, intime.ErrUnanswered) || !strings.Contains(err.Error(), path) {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the call is not given up")
 	}
 }
 

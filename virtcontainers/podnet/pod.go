@@ -17,6 +17,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/internal/ctxmutex"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/forward"
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -226,9 +227,10 @@ func (p *Pod) Forward(ctx context.Context) error {
 	return nil
 }
 
-// StopForward ends the forwarding of ports and of resolvers.
-func (p *Pod) StopForward(context.Context) error {
-	err := p.resolvers.close()
+// StopForward ends the forwarding of ports and of resolvers. It gives up a resolver
+// that is being opened, and does not wait for it after ctx.
+func (p *Pod) StopForward(ctx context.Context) error {
+	err := p.resolvers.close(ctx)
 	if p.forward == nil {
 		return err
 	}
@@ -260,14 +262,19 @@ func (p *Pod) tell(ctx context.Context, onlyNews bool) error {
 	return nil
 }
 
-// wanted is the network that the guest is to have, as of the last Plug.
+// wanted is the network that the guest is to have, as of the last Plug. The caller
+// holds telling.
 func (p *Pod) wanted(ctx context.Context) *api.SetNetworkRequest {
 	want := &api.SetNetworkRequest{}
 	if p.links != nil {
 		want = proto.CloneOf(p.links.State())
 	}
-	dns, err := readDNS(p.opts.Spec.ResolvConf)
-	if err != nil { // /dev/null, or gone by now: containers have it as it is
+	dns, err := readDNS(ctx, p.opts.Spec.ResolvConf)
+	switch {
+	case errors.Is(err, intime.ErrUnanswered):
+		log.G(ctx).WithError(err).Warn("the guest's own resolver keeps its settings")
+		dns = p.told.GetDns()
+	case err != nil: // /dev/null, or gone by now: containers have it as it is
 		log.G(ctx).WithError(err).Warn("the guest's own resolver has no settings")
 	}
 	want.Hostname, want.Dns = p.opts.Hostname, dns
@@ -297,13 +304,14 @@ func (p *Pod) Refresh(ctx context.Context, since time.Time) error {
 }
 
 // pass waits until the machine runs, and bounds what follows: a guest may answer other
-// calls and not this one. leave must be called.
+// calls and not this one, and the machine waits for leave before it is paused or saved.
+// So the bound is the operator's, without annotations. leave must be called.
 func (p *Pod) pass(ctx context.Context) (bounded context.Context, leave func(), err error) {
 	done, err := p.opts.Pass(ctx, "a change of its network")
 	if err != nil {
 		return nil, nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, p.opts.Config.WithoutAnnotations().Runtime.CreateContainerTimeout)
 	return bounded, func() {
 		cancel()
 		done()

@@ -22,12 +22,17 @@ const maxResolvers = 8
 // those on a loopback address of the pod's network namespace, like Docker's at
 // 127.0.0.11.
 type resolvers struct {
-	mu   sync.Mutex // guards what follows
+	mu sync.Mutex // guards what follows
+	// open has nil for one that is being opened.
 	open map[netip.Addr]*reverse.Resolver
-	// opening has a token for each call of openResolver under way.
+	// giveUp cancels the calls of openResolver under way; opening has a token for each.
+	giveUp  map[netip.Addr]context.CancelCauseFunc
 	opening sync.WaitGroup
 	closed  bool
 }
+
+// errForwardStopped is why a resolver is not opened any more.
+var errForwardStopped = errors.New("the forwarding of resolvers was stopped")
 
 // OpenResolvers makes reachable for the guest each resolver that a container's
 // resolv.conf (its path on the host) names and that the guest cannot reach over
@@ -37,7 +42,7 @@ func (p *Pod) OpenResolvers(ctx context.Context, resolvConf string) {
 	if resolvConf == "" || p.namespace == "" || p.gone() {
 		return
 	}
-	dns, err := readDNS(resolvConf)
+	dns, err := readDNS(ctx, resolvConf)
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the container's DNS resolvers could not be read")
 		return
@@ -45,8 +50,8 @@ func (p *Pod) OpenResolvers(ctx context.Context, resolvConf string) {
 	for _, addr := range loopbackResolvers(dns.GetServers()) {
 		err := p.openResolver(ctx, addr)
 		switch {
-		case errdefs.IsNotFound(err):
-			log.G(ctx).WithError(err).Debug("a DNS resolver on loopback is left to the guest")
+		case errdefs.IsNotFound(err), errors.Is(err, errForwardStopped):
+			log.G(ctx).WithError(err).Debug("a DNS resolver on loopback is not forwarded")
 		case err != nil:
 			log.G(ctx).WithError(err).Warnf("containers cannot reach their DNS resolver %s", addr)
 		}
@@ -67,9 +72,12 @@ func loopbackResolvers(servers []string) []netip.Addr {
 	return found
 }
 
-// openResolver forwards one resolver, unless that is done already.
+// openResolver forwards one resolver, unless that is done already. StopForward ends
+// the call.
 func (p *Pod) openResolver(ctx context.Context, addr netip.Addr) error {
-	if mine, err := p.resolvers.claim(addr); !mine {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	if mine, err := p.resolvers.claim(addr, giveUp); !mine {
 		return err
 	}
 	defer p.resolvers.opening.Done()
@@ -79,16 +87,16 @@ func (p *Pod) openResolver(ctx context.Context, addr netip.Addr) error {
 	if err == nil && p.forward != nil {
 		err = p.forward.Exempt(addr) // otherwise queries over TCP would go back to the guest
 	}
+	err = p.resolvers.settle(addr, r, err)
 	if err != nil && r != nil {
 		err = errors.Join(err, r.Close())
 	}
-	p.resolvers.settle(addr, r, err)
 	return err
 }
 
 // claim reports whether the caller must forward addr; it must then call settle
-// and opening.Done.
-func (r *resolvers) claim(addr netip.Addr) (mine bool, err error) {
+// and opening.Done. close calls giveUp meanwhile.
+func (r *resolvers) claim(addr netip.Addr, giveUp context.CancelCauseFunc) (mine bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.open[addr]; known || r.closed {
@@ -98,31 +106,51 @@ func (r *resolvers) claim(addr netip.Addr) (mine bool, err error) {
 		return false, fmt.Errorf("forward resolver %s: the pod has %d, which is the most: %w", addr, maxResolvers, errdefs.ErrResourceExhausted)
 	}
 	if r.open == nil {
-		r.open = map[netip.Addr]*reverse.Resolver{}
+		r.open, r.giveUp = map[netip.Addr]*reverse.Resolver{}, map[netip.Addr]context.CancelCauseFunc{}
 	}
-	r.open[addr] = nil
+	r.open[addr], r.giveUp[addr] = nil, giveUp
 	r.opening.Add(1)
 	return true, nil
 }
 
-// settle records the result for addr. A failed one may be tried again.
-func (r *resolvers) settle(addr netip.Addr, opened *reverse.Resolver, err error) {
+// settle records the result for addr. A failed one may be tried again. On an error, which
+// is err or that close was called, the caller closes what it has opened.
+func (r *resolvers) settle(addr netip.Addr, opened *reverse.Resolver, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	delete(r.giveUp, addr)
+	if err == nil && r.closed {
+		err = errForwardStopped
+	}
 	if err != nil {
 		delete(r.open, addr)
-		return
+		return err
 	}
 	r.open[addr] = opened
+	return nil
 }
 
-// close ends all of them; none is opened afterwards.
-func (r *resolvers) close() error {
+// close ends all of them; none is opened afterwards. It gives up those that are being
+// opened, and waits for them until ctx ends.
+func (r *resolvers) close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
+	for _, giveUp := range r.giveUp {
+		giveUp(errForwardStopped)
+	}
 	r.mu.Unlock()
-	r.opening.Wait()
-	return r.closeAll()
+	settled := make(chan struct{})
+	go func() {
+		r.opening.Wait()
+		close(settled)
+	}()
+	var err error
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		err = fmt.Errorf("wait for resolvers that are being opened: %w", context.Cause(ctx))
+	}
+	return errors.Join(err, r.closeAll())
 }
 
 // closeAll ends those that are open. They can be opened again.

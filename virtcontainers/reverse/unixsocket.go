@@ -11,6 +11,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/internal/relay"
 	"github.com/katabox/katabox/internal/unixsocket"
 )
@@ -37,20 +38,24 @@ type Socket struct {
 type SocketListener struct {
 	*Listener
 	pinned *os.File // nil for a socket by path
+	// threads holds one element for each thread that connects. One that hangs with a
+	// file system of the host stays there after its connection was given up.
+	threads chan struct{}
 }
 
 // ListenSocket makes the UNIX socket at in the guest, and forwards its
 // connections to s. ctx bounds the call; the listener lives until Close.
 func ListenSocket(ctx context.Context, open Opener, s Socket, at *api.UnixSocket) (*SocketListener, error) {
-	l := &SocketListener{}
+	l := &SocketListener{threads: make(chan struct{}, maxConnections)}
 	var err error
 	if !s.ByPath {
-		if l.pinned, err = openPath(s.Path); err != nil {
-			return nil, fmt.Errorf("forward UNIX socket: %w", err)
+		l.pinned, err = intime.Call(ctx, func() (*os.File, error) { return openPath(s.Path) }, func(f *os.File) { _ = f.Close() })
+		if err != nil {
+			return nil, fmt.Errorf("forward UNIX socket %s: %w", s.Path, err)
 		}
 	}
 	l.Listener, err = Listen(ctx, open, &api.ReverseListen{Place: &api.ReverseListen_Unix{Unix: at}}, func(ctx context.Context) (relay.HalfCloser, error) {
-		conn, err := s.connect(ctx, l.pinned)
+		conn, err := l.connect(ctx, s)
 		if err != nil {
 			return nil, fmt.Errorf("connect to UNIX socket %s: %w", s.Path, err)
 		}
@@ -89,22 +94,61 @@ func openPath(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// connect connects as the user, on a thread that ends afterwards.
-func (s *Socket) connect(ctx context.Context, pinned *os.File) (*net.UnixConn, error) {
+// connect connects as the user, on a thread that ends afterwards. It does not wait for
+// the thread after ctx: the socket's file system may hang.
+func (l *SocketListener) connect(ctx context.Context, s Socket) (*net.UnixConn, error) {
+	select {
+	case l.threads <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d connections before have not ended: %w", cap(l.threads), context.Cause(ctx))
+	}
+	pinned, err := duplicate(l.pinned) // the thread may outlive l
+	if err != nil {
+		<-l.threads
+		return nil, err
+	}
 	type result struct {
 		conn *net.UnixConn
 		err  error
 	}
-	done := make(chan result, 1)
+	done := make(chan result)
 	child.OnOwnThread(func() {
+		defer func() { <-l.threads }()
 		conn, err := s.connectHere(ctx, pinned)
-		done <- result{conn, err}
+		select {
+		case done <- result{conn, err}:
+		case <-ctx.Done(): // it was given up
+			if err == nil {
+				_ = conn.Close()
+			}
+		}
 	})
-	r := <-done
-	return r.conn, r.err
+	select {
+	case r := <-done:
+		return r.conn, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("it has not answered: %w", context.Cause(ctx))
+	}
 }
 
+// duplicate returns a descriptor of the same file; nil for nil.
+func duplicate(f *os.File) (*os.File, error) {
+	if f == nil {
+		return nil, nil //nolint:nilnil // none
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// connectHere connects on the calling thread. It closes at, which is nil for a socket
+// by path.
 func (s *Socket) connectHere(ctx context.Context, at *os.File) (*net.UnixConn, error) {
+	if at != nil {
+		defer at.Close()
+	}
 	if err := s.As.become(); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/hungfs"
+	"github.com/katabox/katabox/internal/intime"
 )
 
 // server is a server on a UNIX socket on the host.
@@ -146,8 +148,8 @@ func TestSocketPermissionIsTheUsers(t *testing.T) {
 		{User{UID: 1234, GID: 2345, Groups: []uint32{8, 9}}, true},
 		{User{UID: 1234, GID: 9}, true},
 	} {
-		s := Socket{Path: srv.path, As: test.as}
-		conn, err := s.connect(t.Context(), pinned)
+		l := SocketListener{pinned: pinned, threads: make(chan struct{}, 1)}
+		conn, err := l.connect(t.Context(), Socket{Path: srv.path, As: test.as})
 		if test.allowed != (err == nil) || err != nil && !errors.Is(err, unix.EACCES) {
 			t.Errorf("%+v: %v, want allowed %v", test.as, err, test.allowed)
 		}
@@ -208,8 +210,68 @@ func TestNoSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	full := Socket{Path: fullServer(t), ByPath: true}
-	if _, err := full.connect(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+	l := SocketListener{threads: make(chan struct{}, 1)}
+	if _, err := l.connect(ctx, full); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a server that accepts nothing: %v", err)
+	}
+}
+
+// The end of a listener does not wait for a connection to a socket on a file system
+// that hangs, nor does the call that makes a listener for such a socket.
+func TestSocketHangs(t *testing.T) {
+	hung, release := hungfs.Mount(t)
+	defer release()
+	h := newGuest(t)
+	l, control := h.listenSocket(Socket{Path: filepath.Join(hung, "s"), ByPath: true})
+	announce(t, control, 1)
+	h.next()
+	soon(t, "the listener's end", func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	soon(t, "the end of a call that was given up", func() {
+		_, err := ListenSocket(ctx, h.open, Socket{Path: filepath.Join(hung, "s")}, &api.UnixSocket{})
+		if !errors.Is(err, intime.ErrUnanswered) {
+			t.Error(err)
+		}
+	})
+}
+
+// soon fails the test if f does not end in time.
+func soon(t *testing.T, what string, f func()) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatalf("%s does not come", what)
+	}
+}
+
+// A thread that hangs is bounded: no other takes its place before it ends.
+func TestThreadsOfAListener(t *testing.T) {
+	hung, release := hungfs.Mount(t)
+	defer release()
+	l := SocketListener{threads: make(chan struct{}, 2)}
+	s := Socket{Path: filepath.Join(hung, "s"), ByPath: true}
+	for i, want := range []string{"it has not answered", "it has not answered", "2 connections before have not ended"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err := l.connect(ctx, s)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+			t.Errorf("connection %d: %v, want %q in it", i, err, want)
+		}
+	}
+	release()
+	for range cap(l.threads) {
+		soon(t, "a thread's end", func() { l.threads <- struct{}{} })
 	}
 }
 
