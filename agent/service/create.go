@@ -105,6 +105,9 @@ func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process)
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("container %s was made too late for the host: %w", t.id, context.Cause(ctx))
 	}
+	if err == nil {
+		err = t.init.begun(proc, created)
+	}
 	if err != nil {
 		_ = proc.Signal(unix.SIGKILL)
 		proc.Wait()
@@ -114,7 +117,6 @@ func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process)
 		return 0, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	t.init.begun(proc, created)
 	p.watchers.Go(func() { p.watchInit(ctx, t, proc) })
 	log.G(ctx).WithFields(log.Fields{"container": t.id.String(), "pid": proc.Pid()}).Info("container created")
 	return uint32(proc.Pid()), nil

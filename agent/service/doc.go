@@ -10,6 +10,9 @@
 //	                      │  (exec: Exec)          │ Pause / Resume   ▲
 //	                      └────────────────────────┴── killed ────────┘
 //
+// An exec that is killed or deleted while it is starting is doomed, and so is one that
+// starts after the host's deadline: its start fails, and it is ended.
+//
 // A call that a state does not allow fails with FailedPrecondition and names
 // the process and its state. Each container and each process has its own
 // mutex, and no mutex is held while the kernel or libcontainer works.

@@ -101,6 +101,7 @@ type fakeContainer struct {
 	execs      []*fakeProcess
 	startErr   error
 	execErr    error
+	onExec     func() // called by Exec, if it is set
 	destroyErr error
 	alone      bool // its processes end with its init
 	hangs      bool // SIGKILL ends none of them
@@ -122,6 +123,9 @@ func (c *fakeContainer) Start() error { c.note("start"); return c.startErr }
 
 func (c *fakeContainer) Exec(_ *specs.Process, stdio container.Stdio) (Process, error) {
 	c.note("exec")
+	if c.onExec != nil {
+		c.onExec()
+	}
 	if c.execErr != nil {
 		return nil, c.execErr
 	}
