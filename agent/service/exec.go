@@ -79,6 +79,7 @@ func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, er
 	if err != nil {
 		_ = proc.Signal(unix.SIGKILL)
 		proc.Wait()
+		exec.stdio.Ended()
 		exec.failed()
 		return 0, err
 	}

@@ -39,6 +39,7 @@ type fakeRuntime struct {
 	last      *fakeContainer
 	all       []*fakeContainer
 	hooks     string
+	console   *os.File // of the processes that are made next
 }
 
 // duplicate returns a duplicate of a file, or nil.
@@ -60,7 +61,7 @@ func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 	r.pid++
 	return &fakeProcess{
 		pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10), reaped: make(chan struct{}),
-		stdin: duplicate(stdio.Stdin), stdout: duplicate(stdio.Stdout),
+		stdin: duplicate(stdio.Stdin), stdout: duplicate(stdio.Stdout), console: r.console,
 	}
 }
 
@@ -211,13 +212,14 @@ type fakeProcess struct {
 	reaped chan struct{} // closed when it has been waited for
 	// stdin and stdout are nil if it has none.
 	stdin, stdout *os.File
+	console       *os.File
 
 	mu      sync.Mutex
 	signals []syscall.Signal
 }
 
 func (p *fakeProcess) Pid() int          { return p.pid }
-func (p *fakeProcess) Console() *os.File { return nil }
+func (p *fakeProcess) Console() *os.File { return p.console }
 
 func (p *fakeProcess) open(name string) (*os.File, error) {
 	select {

@@ -119,6 +119,7 @@ func (p *Pod) watchExec(ctx context.Context, t *task, exec *process, proc Proces
 
 // finish reports that a process has ended.
 func (p *Pod) finish(ctx context.Context, t *task, proc *process, exit container.Exit) {
+	proc.stdio.Ended()
 	stdout, stderr := proc.stdio.Totals()
 	p.checkOOM(t)
 	if proc == t.init {
