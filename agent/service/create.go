@@ -16,6 +16,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/stream"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // create makes a container with its init waiting to be started, and returns
@@ -72,7 +73,7 @@ func (p *Pod) newTask(req *taskapi.CreateTaskRequest, config *api.ContainerConfi
 	t := &task{
 		id: id, storages: config.GetStorages(),
 		init:  newProcess(id, "", stdio),
-		execs: map[string]*process{},
+		execs: map[string]*process{}, turning: ctxmutex.New(),
 	}
 	if err := p.add(t); err != nil {
 		stdio.Child().Close()

@@ -103,6 +103,7 @@ type fakeContainer struct {
 	startErr   error
 	execErr    error
 	onExec     func() // called by Exec, if it is set
+	onPause    func() // called by Pause, if it is set
 	destroyErr error
 	alone      bool // its processes end with its init
 	hangs      bool // SIGKILL ends none of them
@@ -160,7 +161,14 @@ func (c *fakeContainer) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-func (c *fakeContainer) Pause() error         { c.note("pause"); return nil }
+func (c *fakeContainer) Pause() error {
+	c.note("pause")
+	if c.onPause != nil {
+		c.onPause()
+	}
+	return nil
+}
+
 func (c *fakeContainer) Resume() error        { c.note("resume"); return nil }
 func (c *fakeContainer) Pids() ([]int, error) { return []int{os.Getpid(), 1}, nil }
 
