@@ -152,8 +152,7 @@ func (c *Container) freeze(ctx context.Context) (thaw func() error, err error) {
 	default:
 		return nil, fmt.Errorf("it is %s, want running or paused: %w", state, errdefs.ErrFailedPrecondition)
 	}
-	if _, err := client.Task().Pause(ctx, &task.PauseRequest{ID: c.ID}); err != nil {
-		_ = c.thaw(ctx, client) // the guest may have done it all the same
+	if err := c.pauseInGuest(ctx, client); err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("have its processes stand still: %w", context.Cause(ctx))
 		}
@@ -162,6 +161,7 @@ func (c *Container) freeze(ctx context.Context) (thaw func() error, err error) {
 	return func() error { return c.thaw(ctx, client) }, nil
 }
 
+// thaw lets the container's processes run, which may have ended, or run already.
 func (c *Container) thaw(ctx context.Context, client *guest.Client) error {
 	ended := func() bool { return c.sandbox.gone() || closed(c.init.known) }
 	if ended() {
@@ -173,8 +173,8 @@ func (c *Container) thaw(ctx context.Context, client *guest.Client) error {
 	if err == nil {
 		return nil
 	}
-	state, stateErr := client.Task().State(ctx, &task.StateRequest{ID: c.ID})
-	if ended() || stateErr == nil && state.Status == tasktypes.Status_STOPPED {
+	refused := errdefs.IsFailedPrecondition(guest.Err(err))
+	if ended() || c.isInGuest(ctx, client, tasktypes.Status_STOPPED) || refused && c.isInGuest(ctx, client, tasktypes.Status_RUNNING) {
 		return nil
 	}
 	return fmt.Errorf("let its processes run: %w", guest.Err(err))

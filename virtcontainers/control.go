@@ -2,10 +2,12 @@ package virtcontainers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/api/runtime/task/v3"
+	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -20,17 +22,39 @@ import (
 // called before the paused state is visible.
 func (c *Container) Pause(ctx context.Context, announce func()) error {
 	return c.turn(ctx, "pause", Running, Paused, announce, func(client *guest.Client) error {
-		_, err := client.Task().Pause(ctx, &task.PauseRequest{ID: c.ID})
+		return c.pauseInGuest(ctx, client)
+	})
+}
+
+// pauseInGuest has the guest freeze the container's processes. A guest that does not
+// answer may do it all the same, and is told to thaw them.
+func (c *Container) pauseInGuest(ctx context.Context, client *guest.Client) error {
+	_, err := client.Task().Pause(ctx, &task.PauseRequest{ID: c.ID})
+	if !guest.Unanswered(ctx, err) {
+		return err
+	}
+	if thawErr := c.thaw(ctx, client); thawErr != nil {
+		return errors.Join(err, thawErr)
+	}
+	return err
+}
+
+// Resume lets a paused container run. One that the guest runs already, because it did
+// not answer the Resume before in time, is resumed.
+func (c *Container) Resume(ctx context.Context, announce func()) error {
+	return c.turn(ctx, "resume", Paused, Running, announce, func(client *guest.Client) error {
+		_, err := client.Task().Resume(ctx, &task.ResumeRequest{ID: c.ID})
+		if errdefs.IsFailedPrecondition(guest.Err(err)) && c.isInGuest(ctx, client, tasktypes.Status_RUNNING) {
+			return nil
+		}
 		return err
 	})
 }
 
-// Resume lets a paused container run.
-func (c *Container) Resume(ctx context.Context, announce func()) error {
-	return c.turn(ctx, "resume", Paused, Running, announce, func(client *guest.Client) error {
-		_, err := client.Task().Resume(ctx, &task.ResumeRequest{ID: c.ID})
-		return err
-	})
+// isInGuest reports whether the guest says that the container is in that state.
+func (c *Container) isInGuest(ctx context.Context, client *guest.Client, status tasktypes.Status) bool {
+	state, err := client.Task().State(ctx, &task.StateRequest{ID: c.ID})
+	return err == nil && state.Status == status
 }
 
 // turn moves the container from one state to another by a call to the guest.

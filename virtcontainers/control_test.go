@@ -2,6 +2,7 @@ package virtcontainers_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -148,5 +149,72 @@ func TestUpdateSaysWhatIsLost(t *testing.T) {
 	ctx, lines := withLog(t.Context())
 	if err := c.Update(ctx, &anypb.Any{Value: []byte(`{"memory":{"swappiness":10}}`)}); err == nil || lines.count("not given") > 0 {
 		t.Errorf("an update that fails: %v, logged\n%s", err, lines.text.String())
+	}
+}
+
+// A pause that the guest finishes when its caller has gone is undone.
+func TestPauseAnsweredTooLate(t *testing.T) {
+	p := newPod(t)
+	c := p.run(sandboxID)
+	never := func() { t.Error("a change that did not happen was announced") }
+	paused, held := make(chan struct{}), make(chan struct{})
+	p.host.Agent.After("Pause", func(context.Context, proto.Message) error {
+		close(paused)
+		<-held
+		return nil
+	})
+	ctx, giveUp := context.WithCancel(t.Context())
+	go func() {
+		<-paused
+		giveUp()
+	}()
+	if err := c.Pause(ctx, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("pause: %v", err)
+	}
+	close(held)
+	p.host.Agent.After("Pause", nil)
+	p.checkTurns(c)
+}
+
+// A resume that the guest finishes when its caller has gone can be repeated.
+func TestResumeAnsweredTooLate(t *testing.T) {
+	p := newPod(t)
+	c := p.run(sandboxID)
+	if err := c.Pause(t.Context(), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	resumed, held := make(chan struct{}), make(chan struct{})
+	p.host.Agent.After("Resume", func(context.Context, proto.Message) error {
+		close(resumed)
+		<-held
+		return nil
+	})
+	ctx, giveUp := context.WithCancel(t.Context())
+	go func() {
+		<-resumed
+		giveUp()
+	}()
+	if err := c.Resume(ctx, func() { t.Error("a change that failed was announced") }); !errors.Is(err, context.Canceled) {
+		t.Errorf("resume: %v", err)
+	}
+	close(held)
+	p.host.Agent.After("Resume", nil)
+	if err := c.Resume(t.Context(), func() {}); err != nil {
+		t.Errorf("resume again: %v", err)
+	}
+	p.checkTurns(c)
+}
+
+// checkTurns checks that a running container can be paused and resumed.
+func (p *pod) checkTurns(c *virtcontainers.Container) {
+	p.t.Helper()
+	if state := c.Info().State; state != virtcontainers.Running {
+		p.t.Errorf("state %s", state)
+	}
+	if err := c.Pause(p.t.Context(), func() {}); err != nil {
+		p.t.Errorf("pause again: %v", err)
+	}
+	if err := c.Resume(p.t.Context(), func() {}); err != nil {
+		p.t.Errorf("resume again: %v", err)
 	}
 }

@@ -191,30 +191,40 @@ func answers(ctx context.Context, client *guest.Client, timeout time.Duration) b
 // deleteRunning removes a process that the guest still runs, although it has
 // reported its exit. The process is killed first. A guest that does not delete it
 // then is lost: the engine knows of the exit, and nothing of the process may be
-// left.
+// left. An exec whose start the guest did not answer is left to the end of its
+// container: it is slow, and the guest has reported nothing that is wrong.
 func (p *Process) deleteRunning(ctx context.Context, client *guest.Client) error {
 	s := p.container.sandbox
 	timeout := s.killTimeout()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	_, err := client.Task().Kill(bounded, &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: sigkill, All: p.execID == ""})
-	for err == nil || errdefs.IsFailedPrecondition(guest.Err(err)) || errdefs.IsNotFound(guest.Err(err)) {
-		_, err = client.Task().Delete(bounded, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
-		if !errdefs.IsFailedPrecondition(guest.Err(err)) {
-			break
-		}
+	err := p.killAndDelete(bounded, client)
+	for errdefs.IsFailedPrecondition(guest.Err(err)) && bounded.Err() == nil {
 		select {
 		case <-bounded.Done():
 		case <-time.After(deletePause):
-			continue
+			err = p.killAndDelete(bounded, client)
 		}
-		break
 	}
 	if err = s.ignoreGone(guest.Err(err)); err == nil {
 		return nil
 	}
+	if p.wasUnanswered() {
+		p.leave()
+		return fmt.Errorf("the guest does not end %s within %v: %w", p.name(), timeout, err)
+	}
 	s.lose(fmt.Errorf("the guest has reported the exit of %s, and does not end it within %v: %w", p.name(), timeout, err))
 	return s.awaitLoss(ctx)
+}
+
+// killAndDelete has the guest kill a process and delete it. The process may have ended,
+// or not have begun: it gets the signal each time.
+func (p *Process) killAndDelete(ctx context.Context, client *guest.Client) error {
+	_, err := client.Task().Kill(ctx, &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: sigkill, All: p.execID == ""})
+	if err == nil || errdefs.IsFailedPrecondition(guest.Err(err)) || errdefs.IsNotFound(guest.Err(err)) {
+		_, err = client.Task().Delete(ctx, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
+	}
+	return err
 }
 
 // awaitLoss waits for the end of a sandbox that was just lost, even if ctx has

@@ -49,7 +49,10 @@ type Process struct {
 	// left is set if the guest may still run the process, whose exit was recorded
 	// without its report.
 	left bool
-	exit Exit
+	// unanswered is set if the start of an exec ended without the guest's answer: the
+	// guest may be starting it, or run it.
+	unanswered bool
+	exit       Exit
 	// written is how much output the process had written at its exit, as the guest
 	// says; zero if it does not.
 	written drained
@@ -112,6 +115,7 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 		return nil
 	}
 	if p.execID != "" {
+		p.noteUnanswered(guest.Unanswered(ctx, err))
 		p.settle(Exit{Status: ExitLost, At: time.Now()}, false)
 	}
 	return fmt.Errorf("start %s: %w", p.name(), err)

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/containerd/errdefs"
@@ -9,17 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pause freezes every process in the container.
+// Pause freezes every process in the container. If one does not freeze in time, as in
+// I/O that hangs, Pause fails, and all run on.
 func (c *Container) Pause() error {
 	c.cgroupMu.Lock()
 	defer c.cgroupMu.Unlock()
 	if frozen, err := c.isFrozen(); err != nil || frozen || !c.init.isAlive() {
 		return c.precondition("pause", libcontainer.ErrNotRunning, err)
 	}
-	if err := c.cgroups.Freeze(cgroups.Frozen); err != nil {
-		return fmt.Errorf("pause container %s: %w", c.id, err)
+	err := c.cgroups.Freeze(cgroups.Frozen)
+	if err == nil {
+		return nil
 	}
-	return nil
+	// Otherwise they would freeze later, when the I/O is done.
+	return fmt.Errorf("pause container %s: %w", c.id, errors.Join(err, c.cgroups.Freeze(cgroups.Thawed)))
 }
 
 // Resume thaws what Pause froze.

@@ -18,7 +18,8 @@ func (r *Root) Finish() error {
 		}
 	}
 	if r.config.Readonlyfs {
-		if err := mountAt("", "/", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY); err != nil {
+		// A remount would clear the mount's other flags, such as nosuid.
+		if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 			return fmt.Errorf("error setting rootfs as readonly: %w", err)
 		}
 	}

@@ -42,6 +42,21 @@ func TestReadonly(t *testing.T) {
 	})
 }
 
+// TestReadonlyRootKeepsFlags proves that a root that becomes read-only keeps what it is
+// mounted with.
+func TestReadonlyRootKeepsFlags(t *testing.T) {
+	onThread(t, func(b *build) {
+		const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOSYMFOLLOW | unix.MS_NOATIME
+		b.must(unix.Mount(b.config.Rootfs, b.config.Rootfs, "", unix.MS_BIND, ""))
+		b.must(unix.Mount("", b.config.Rootfs, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""))
+		b.config.Readonlyfs = true
+		b.all()
+		if got, want := strings.Fields(b.at("/"))[2], "ro,nosuid,nodev,noexec,noatime,nosymfollow"; got != want {
+			b.Errorf("options %q, want %q", got, want)
+		}
+	})
+}
+
 // TestReadonlyWaits proves that a file that is open for a moment longer does not
 // prevent a tmpfs from becoming read-only.
 func TestReadonlyWaits(t *testing.T) {

@@ -35,8 +35,16 @@ func TestContract(t *testing.T) {
 				runtime.last.process(execID).exit(status)
 				return nil
 			},
+			HoldExec: func() (<-chan struct{}, func()) { return runtime.last.holdExec() },
 		}
 	})
+}
+
+// holdExec has the next Exec close begun, and wait until release is called.
+func (c *fakeContainer) holdExec() (begun <-chan struct{}, release func()) {
+	began, held := make(chan struct{}), make(chan struct{})
+	c.onExec = func() { close(began); <-held }
+	return began, func() { close(held) }
 }
 
 // process returns the init, or the only exec of such a test.

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -50,22 +52,33 @@ func (p *Pod) pids(id string) ([]*tasktypes.ProcessInfo, error) {
 	return list, nil
 }
 
-// pause freezes a running container.
-func (p *Pod) pause(id string) error {
-	return p.turn(id, "pause", running, paused, Container.Pause)
+// pause freezes a running container. If the host's deadline has passed meanwhile, for
+// the host the container runs, and it is thawed.
+func (p *Pod) pause(ctx context.Context, id string) error {
+	return p.turn(ctx, id, "pause", running, paused, func(ctr Container) error {
+		err := ctr.Pause()
+		if err == nil && ctx.Err() != nil {
+			err = errors.Join(fmt.Errorf("container %s was paused too late for the host: %w", id, context.Cause(ctx)), ctr.Resume())
+		}
+		return err
+	})
 }
 
-// resume thaws a paused container.
-func (p *Pod) resume(id string) error {
-	return p.turn(id, "resume", paused, running, Container.Resume)
+// resume thaws a paused container. It waits for a pause that is under way.
+func (p *Pod) resume(ctx context.Context, id string) error {
+	return p.turn(ctx, id, "resume", paused, running, Container.Resume)
 }
 
 // turn moves a container from one state to another by do.
-func (p *Pod) turn(id, verb string, from, to state, do func(Container) error) error {
+func (p *Pod) turn(ctx context.Context, id, verb string, from, to state, do func(Container) error) error {
 	t, err := p.task(id)
 	if err != nil {
 		return err
 	}
+	if err := t.turning.Lock(ctx); err != nil {
+		return fmt.Errorf("%s container %s: wait for the call before: %w", verb, id, err)
+	}
+	defer t.turning.Unlock()
 	if err := t.init.check(verb, from); err != nil {
 		return err
 	}

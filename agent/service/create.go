@@ -16,6 +16,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/stream"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // create makes a container with its init waiting to be started, and returns
@@ -72,7 +73,7 @@ func (p *Pod) newTask(req *taskapi.CreateTaskRequest, config *api.ContainerConfi
 	t := &task{
 		id: id, storages: config.GetStorages(),
 		init:  newProcess(id, "", stdio),
-		execs: map[string]*process{},
+		execs: map[string]*process{}, turning: ctxmutex.New(),
 	}
 	if err := p.add(t); err != nil {
 		stdio.Child().Close()
@@ -105,6 +106,9 @@ func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process)
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("container %s was made too late for the host: %w", t.id, context.Cause(ctx))
 	}
+	if err == nil {
+		err = t.init.begun(proc, created)
+	}
 	if err != nil {
 		_ = proc.Signal(unix.SIGKILL)
 		proc.Wait()
@@ -114,7 +118,6 @@ func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process)
 		return 0, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	t.init.begun(proc, created)
 	p.watchers.Go(func() { p.watchInit(ctx, t, proc) })
 	log.G(ctx).WithFields(log.Fields{"container": t.id.String(), "pid": proc.Pid()}).Info("container created")
 	return uint32(proc.Pid()), nil

@@ -10,9 +10,13 @@
 //	                      │  (exec: Exec)          │ Pause / Resume   ▲
 //	                      └────────────────────────┴── killed ────────┘
 //
+// An exec that is killed or deleted while it is starting is doomed, and so is one that
+// starts after the host's deadline: its start fails, and it is ended.
+//
 // A call that a state does not allow fails with FailedPrecondition and names
 // the process and its state. Each container and each process has its own
-// mutex, and no mutex is held while the kernel or libcontainer works.
+// mutex, and none is held while the kernel or libcontainer works, but for those whose
+// waiters give up with their call (ctxmutex).
 //
 // Storages belong to a container, mounted and unmounted with it, or to the pod
 // (storages.go): mounted once, however many containers request them, until the

@@ -47,7 +47,9 @@ func (p *Pod) addExec(req *taskapi.ExecProcessRequest) error {
 	return nil
 }
 
-// startExec starts a registered exec.
+// startExec starts a registered exec. That may last until the host's deadline has
+// passed, or the host kills or deletes the exec: for the host its start has failed, and
+// it is ended.
 func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, error) {
 	if err := t.init.check("start a process in", created, starting, running); err != nil {
 		return 0, err
@@ -67,14 +69,21 @@ func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, er
 		exec.failed()
 		return 0, err
 	}
-	if err := adopt(exec.stdio, proc); err != nil {
+	err = adopt(exec.stdio, proc)
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("%s was started too late for the host: %w", exec.name(), context.Cause(ctx))
+	}
+	if err == nil {
+		err = exec.begun(proc, running)
+	}
+	if err != nil {
 		_ = proc.Signal(unix.SIGKILL)
 		proc.Wait()
+		exec.stdio.Ended()
 		exec.failed()
 		return 0, err
 	}
 	pid := uint32(proc.Pid())
-	exec.begun(proc, running)
 	ctx = context.WithoutCancel(ctx)
 	p.watchers.Go(func() { p.watchExec(ctx, t, exec, proc) })
 	return pid, nil
@@ -117,7 +126,7 @@ func (p *Pod) delete(ctx context.Context, id, execID string) (*taskapi.DeleteRes
 		return nil, err
 	}
 	if execID != "" {
-		return p.deleteExec(t, proc)
+		return p.deleteExec(ctx, t, proc)
 	}
 	if err := p.endCreated(ctx, t); err != nil {
 		return nil, err
@@ -152,10 +161,27 @@ func (p *Pod) endCreated(ctx context.Context, t *task) error {
 	return err
 }
 
-func (p *Pod) deleteExec(t *task, exec *process) (*taskapi.DeleteResponse, error) {
+// deleteExec removes an exec. One that is being started ends with its start, for which
+// deleteExec waits. If ctx ends first, the exec is removed later: the host has forgotten
+// it then.
+func (p *Pod) deleteExec(ctx context.Context, t *task, exec *process) (*taskapi.DeleteResponse, error) {
 	if exec.move("delete", stopped, created) == nil {
 		exec.failed() // wakes the waiters
 	}
+	if exec.doom() {
+		if _, err := exec.wait(ctx); err != nil {
+			p.watchers.Go(func() {
+				<-exec.exited
+				_, _ = p.removeExec(t, exec) // Another Delete may have come first.
+			})
+			return nil, fmt.Errorf("cannot delete %s: it is being started: %w", exec.name(), err)
+		}
+	}
+	return p.removeExec(t, exec)
+}
+
+// removeExec removes an exec that has ended.
+func (p *Pod) removeExec(t *task, exec *process) (*taskapi.DeleteResponse, error) {
 	if err := exec.move("delete", deleting, stopped); err != nil {
 		return nil, err
 	}

@@ -39,6 +39,7 @@ type fakeRuntime struct {
 	last      *fakeContainer
 	all       []*fakeContainer
 	hooks     string
+	console   *os.File // of the processes that are made next
 }
 
 // duplicate returns a duplicate of a file, or nil.
@@ -60,7 +61,7 @@ func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 	r.pid++
 	return &fakeProcess{
 		pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10), reaped: make(chan struct{}),
-		stdin: duplicate(stdio.Stdin), stdout: duplicate(stdio.Stdout),
+		stdin: duplicate(stdio.Stdin), stdout: duplicate(stdio.Stdout), console: r.console,
 	}
 }
 
@@ -101,6 +102,8 @@ type fakeContainer struct {
 	execs      []*fakeProcess
 	startErr   error
 	execErr    error
+	onExec     func() // called by Exec, if it is set
+	onPause    func() // called by Pause, if it is set
 	destroyErr error
 	alone      bool // its processes end with its init
 	hangs      bool // SIGKILL ends none of them
@@ -122,6 +125,9 @@ func (c *fakeContainer) Start() error { c.note("start"); return c.startErr }
 
 func (c *fakeContainer) Exec(_ *specs.Process, stdio container.Stdio) (Process, error) {
 	c.note("exec")
+	if c.onExec != nil {
+		c.onExec()
+	}
 	if c.execErr != nil {
 		return nil, c.execErr
 	}
@@ -155,7 +161,14 @@ func (c *fakeContainer) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-func (c *fakeContainer) Pause() error         { c.note("pause"); return nil }
+func (c *fakeContainer) Pause() error {
+	c.note("pause")
+	if c.onPause != nil {
+		c.onPause()
+	}
+	return nil
+}
+
 func (c *fakeContainer) Resume() error        { c.note("resume"); return nil }
 func (c *fakeContainer) Pids() ([]int, error) { return []int{os.Getpid(), 1}, nil }
 
@@ -207,13 +220,14 @@ type fakeProcess struct {
 	reaped chan struct{} // closed when it has been waited for
 	// stdin and stdout are nil if it has none.
 	stdin, stdout *os.File
+	console       *os.File
 
 	mu      sync.Mutex
 	signals []syscall.Signal
 }
 
 func (p *fakeProcess) Pid() int          { return p.pid }
-func (p *fakeProcess) Console() *os.File { return nil }
+func (p *fakeProcess) Console() *os.File { return p.console }
 
 func (p *fakeProcess) open(name string) (*os.File, error) {
 	select {

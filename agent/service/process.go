@@ -10,6 +10,7 @@ import (
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/container"
@@ -28,6 +29,9 @@ type process struct {
 	state state
 	proc  Process // nil until it is started
 	exit  container.Exit
+	// doomed is set if an exec was killed or deleted while it was being started: it
+	// must not run.
+	doomed bool
 }
 
 func newProcess(container *currentID, execID string, stdio *stream.Stdio) *process {
@@ -41,12 +45,29 @@ func (p *process) name() string {
 	return "process " + p.execID + " of container " + p.container.String()
 }
 
-// begun sets the started process; one that has already ended stays stopped.
-func (p *process) begun(proc Process, to state) {
+// begun sets the started process, whose exit must not be recorded before. It fails,
+// without effect, if the process is doomed: the caller ends it.
+func (p *process) begun(proc Process, to state) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.doomed {
+		return fmt.Errorf("%s was killed while it was being started: %w", p.name(), errdefs.ErrUnavailable)
+	}
 	p.proc = proc
 	p.state = to
+	return nil
+}
+
+// doom has an exec that is being started end with its start. It reports whether the
+// process is one.
+func (p *process) doom() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != starting || p.proc != nil {
+		return false
+	}
+	p.doomed = true
+	return true
 }
 
 func (p *process) pid() uint32 {
@@ -90,8 +111,12 @@ func (p *process) wait(ctx context.Context) (container.Exit, error) {
 	return p.exit, nil
 }
 
-// signal sends sig to this process alone.
+// signal sends sig to this process alone. SIGKILL also ends an exec that is being
+// started, as soon as it is.
 func (p *process) signal(sig syscall.Signal) error {
+	if sig == unix.SIGKILL && p.doom() {
+		return nil
+	}
 	p.mu.Lock()
 	proc, st := p.proc, p.state
 	p.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 // calls are the host's calls for a container "c" and its exec "e".
 var calls = map[string]func(t *testing.T, p *Pod) error{
 	"start":  func(t *testing.T, p *Pod) error { _, err := p.start(t.Context(), "c", ""); return err },
-	"pause":  func(_ *testing.T, p *Pod) error { return p.pause("c") },
-	"resume": func(_ *testing.T, p *Pod) error { return p.resume("c") },
+	"pause":  func(t *testing.T, p *Pod) error { return p.pause(t.Context(), "c") },
+	"resume": func(t *testing.T, p *Pod) error { return p.resume(t.Context(), "c") },
 	"exec":   func(t *testing.T, p *Pod) error { return p.addExec(execRequest(t, "c", "new")) },
 	"kill": func(_ *testing.T, p *Pod) error {
 		return p.kill(&taskapi.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)})
@@ -47,7 +47,7 @@ func TestWhatStatesAllow(t *testing.T) {
 		{"paused", func(t *testing.T, p *Pod, _ *fakeRuntime) {
 			startContainer(t, p, "c")
 			addExec(t, p)
-			if err := p.pause("c"); err != nil {
+			if err := p.pause(t.Context(), "c"); err != nil {
 				t.Fatal(err)
 			}
 		}, map[string]func(error) bool{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // execsEnd bounds how long an init's exit waits for those of its execs, which
@@ -27,6 +28,7 @@ type task struct {
 	// destroyed is set once the runtime's container is gone. Only the current
 	// delete call, of which there is one at a time, uses it.
 	destroyed bool
+	turning   ctxmutex.Mutex // held while the container is paused or resumed
 
 	mu    sync.Mutex
 	ctr   Container           // nil until it is made
@@ -119,6 +121,7 @@ func (p *Pod) watchExec(ctx context.Context, t *task, exec *process, proc Proces
 
 // finish reports that a process has ended.
 func (p *Pod) finish(ctx context.Context, t *task, proc *process, exit container.Exit) {
+	proc.stdio.Ended()
 	stdout, stderr := proc.stdio.Totals()
 	p.checkOOM(t)
 	if proc == t.init {

@@ -100,13 +100,13 @@ func (s taskService) Pids(_ context.Context, req *taskapi.PidsRequest) (*taskapi
 }
 
 // Pause implements the Task service.
-func (s taskService) Pause(_ context.Context, req *taskapi.PauseRequest) (*emptypb.Empty, error) {
-	return empty, errgrpc.ToGRPC(s.pod.pause(req.GetID()))
+func (s taskService) Pause(ctx context.Context, req *taskapi.PauseRequest) (*emptypb.Empty, error) {
+	return empty, errgrpc.ToGRPC(s.pod.pause(ctx, req.GetID()))
 }
 
 // Resume implements the Task service.
-func (s taskService) Resume(_ context.Context, req *taskapi.ResumeRequest) (*emptypb.Empty, error) {
-	return empty, errgrpc.ToGRPC(s.pod.resume(req.GetID()))
+func (s taskService) Resume(ctx context.Context, req *taskapi.ResumeRequest) (*emptypb.Empty, error) {
+	return empty, errgrpc.ToGRPC(s.pod.resume(ctx, req.GetID()))
 }
 
 // ResizePty implements the Task service.

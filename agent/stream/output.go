@@ -281,7 +281,7 @@ func gather(last time.Time, n int) time.Time {
 
 // next waits for and returns the next bytes, at least one unless there is an
 // error. io.EOF is the end; a terminal returns EIO when no process has it open any
-// more (tty_ldisc.c, n_tty_read).
+// more (n_tty.c, n_tty_read), which Stdio prevents until its process has ended.
 func (o *output) next(r *run, block []byte) (n int, err error) {
 	for {
 		var rerr error

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/pty"
@@ -47,6 +48,7 @@ type Stdio struct {
 	mu      sync.Mutex
 	closed  bool
 	console *os.File // a terminal's master end, once there is one
+	held    *os.File // its process's end, until Ended
 	size    Size     // requested before there was one
 }
 
@@ -116,13 +118,40 @@ func (s *Stdio) SetConsole(master *os.File) error {
 	if err != nil {
 		return errors.Join(err, to.Close())
 	}
-	s.console = console
+	s.console, s.held = console, hold(console)
 	s.stdin.setTerminal(to)
 	s.stdout.setTerminal(from)
 	if !s.request.Stdout {
 		s.pumps.Go(s.stdout.drop())
 	}
 	return nil
+}
+
+// hold returns a terminal's other end. While it is open the terminal's output does not
+// end, although all processes close the terminal: they may open it again, as
+// /dev/console. It is nil if it cannot be opened: then the output ends with its last
+// user.
+func hold(console *os.File) *os.File {
+	held, err := pty.OpenSlave(console)
+	if err != nil {
+		log.L.WithError(err).Warn("a terminal's output ends when all processes have closed it")
+		return nil
+	}
+	return held
+}
+
+// Ended is called when the process has ended: a terminal's output then ends once no
+// other process has the terminal open.
+func (s *Stdio) Ended() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.letGo()
+}
+
+// letGo closes the end that is held. mu is held.
+func (s *Stdio) letGo() {
+	_ = s.held.Close() // A nil file has no effect.
+	s.held = nil
 }
 
 // CloseStdin ends the process's input after what has arrived so far. It does
@@ -183,6 +212,7 @@ func (s *Stdio) Totals() (stdout, stderr uint64) {
 func (s *Stdio) Close() {
 	s.mu.Lock()
 	s.closed = true
+	s.letGo()
 	s.mu.Unlock()
 	if s.stdin != nil {
 		s.stdin.close()

@@ -80,6 +80,7 @@ func TestTerminal(t *testing.T) {
 	}
 	_, _ = io.WriteString(slave, "pong")
 	_ = slave.Close()
+	s.Ended()
 	if got := readAll(t, out); got != "pong" {
 		t.Errorf("output %q", got)
 	}
@@ -246,6 +247,7 @@ func TestTerminalGetsAnotherReader(t *testing.T) {
 	}
 	_, _ = io.WriteString(slave, "kept")
 	_ = slave.Close()
+	s.Ended()
 	if got := readAll(t, out); got != "kept" {
 		t.Errorf("%q", got)
 	}

@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/katabox/katabox/agent/api/apitest"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
@@ -17,6 +19,18 @@ func TestContract(t *testing.T) {
 		return apitest.Guest{
 			Dial:  func(ctx context.Context, port uint32) (net.Conn, error) { return agent.Dial(ctx, port) },
 			Write: agent.Write, Exit: agent.Exit,
+			HoldExec: func() (<-chan struct{}, func()) {
+				begun, held := make(chan struct{}), make(chan struct{})
+				agent.Hook(fakeguest.Starting, func(context.Context, proto.Message) error {
+					close(begun)
+					<-held
+					return nil
+				})
+				return begun, func() {
+					agent.Hook(fakeguest.Starting, nil)
+					close(held)
+				}
+			},
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package fakeguest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
@@ -54,6 +56,7 @@ type state int
 
 const (
 	created state = iota
+	starting
 	running
 	paused
 	stopped
@@ -61,7 +64,7 @@ const (
 
 // status returns the state in containerd's terms.
 func (s state) status() tasktypes.Status {
-	return [...]tasktypes.Status{tasktypes.Status_CREATED, tasktypes.Status_RUNNING, tasktypes.Status_PAUSED, tasktypes.Status_STOPPED}[s]
+	return [...]tasktypes.Status{tasktypes.Status_CREATED, tasktypes.Status_CREATED, tasktypes.Status_RUNNING, tasktypes.Status_PAUSED, tasktypes.Status_STOPPED}[s]
 }
 
 // process is an init or an exec in the guest.
@@ -86,6 +89,9 @@ type process struct {
 	replaceable map[api.Stream]bool
 	status      uint32
 	deaf        bool
+	// doomed is set if the process was to end while it was being started, and dropped
+	// if the host does not wait for that.
+	doomed, dropped bool
 }
 
 func newProcess(id, execID, stdin, stdout, stderr string) *process {
@@ -122,7 +128,7 @@ func (p *process) turn(from, to state) error {
 	return nil
 }
 
-// start lets the process run. All its streams must be bound.
+// start begins to start the process. All its streams must be bound.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,8 +140,61 @@ func (p *process) start() error {
 			return fmt.Errorf("start: no connection for %s: %w", kind, errdefs.ErrFailedPrecondition)
 		}
 	}
-	p.state = running
+	p.state = starting
 	return nil
+}
+
+// run lets a process that is being started run. It ends the process without an event if
+// the start has failed, the caller has gone, or the process is doomed.
+func (p *process) run(ctx context.Context, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.state != starting:
+		return fmt.Errorf("start: it has ended: %w", errdefs.ErrUnavailable)
+	case err == nil && ctx.Err() != nil:
+		err = ctx.Err()
+	case err == nil && p.doomed:
+		err = fmt.Errorf("start: it was killed meanwhile: %w", errdefs.ErrUnavailable)
+	}
+	if err == nil {
+		p.state = running
+		return nil
+	}
+	p.state, p.status = stopped, 255
+	close(p.ended)
+	return err
+}
+
+// killStarting sends a signal to a process that is being started.
+func (p *process) killStarting(signal uint32) error {
+	if signal != uint32(unix.SIGKILL) {
+		return fmt.Errorf("it is not started: %w", errdefs.ErrFailedPrecondition)
+	}
+	p.doom()
+	return nil
+}
+
+// doom has a process that is being started end then. It reports whether it is one.
+func (p *process) doom() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doomed = p.doomed || p.state == starting
+	return p.state == starting
+}
+
+// awaitEnd waits for the end of a doomed process. It reports false if ctx ends first;
+// the process is then dropped at its end.
+func (p *process) awaitEnd(ctx context.Context) bool {
+	select {
+	case <-p.ended:
+		return true
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropped = true
+	return p.state == stopped
 }
 
 // bind gives the process a stream that it waits for. It returns how many bytes

@@ -18,6 +18,9 @@ const (
 	Dial = "Dial"
 	// Stream is a stdio connection that requests to be bound (api.StreamOpen).
 	Stream = "Stream"
+	// Starting is while an exec is being started, which does not end with the call. An
+	// error fails the start.
+	Starting = "Starting"
 )
 
 // Hook is called before a call takes effect. ctx is the call's, and also ends
@@ -92,6 +95,14 @@ func (s *script) leave(ctx, life context.Context, method string, req proto.Messa
 	hook := s.after[method]
 	s.mu.Unlock()
 	return run(ctx, life, hook, req)
+}
+
+// starting does what the script says about an exec that is being started.
+func (a *Agent) starting(req proto.Message) error {
+	a.script.mu.Lock()
+	hook := a.script.hooks[Starting]
+	a.script.mu.Unlock()
+	return run(a.lifetime(), a.lifetime(), hook, req)
 }
 
 func run(ctx, life context.Context, hook Hook, req proto.Message) error {

@@ -69,6 +69,13 @@ func (s taskService) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 		if err := p.start(); err != nil {
 			return nil, err
 		}
+		if p != c.init {
+			err = s.agent.starting(r)
+		}
+		if err = p.run(ctx, err); err != nil {
+			s.agent.drop(c, p)
+			return nil, err
+		}
 		return &task.StartResponse{Pid: 7}, s.agent.warmUp(p)
 	})
 }
@@ -102,6 +109,9 @@ func (s taskService) Kill(ctx context.Context, r *task.KillRequest) (*emptypb.Em
 		}
 		if p.is(stopped) {
 			return nil, fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+		}
+		if p.is(starting) {
+			return &emptypb.Empty{}, p.killStarting(r.Signal)
 		}
 		if !p.isDeaf() {
 			err = s.agent.Exit(r.ID, r.ExecID, 128+r.Signal)
@@ -139,6 +149,9 @@ func (s taskService) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 		if err != nil {
 			return nil, err
 		}
+		if p.doom() && !p.awaitEnd(ctx) {
+			return nil, fmt.Errorf("delete: it is being started: %w", ctx.Err())
+		}
 		if p.is(running) || p.is(paused) {
 			return nil, fmt.Errorf("delete: it is running: %w", errdefs.ErrFailedPrecondition)
 		}
@@ -158,6 +171,16 @@ func (a *Agent) forget(c *container, p *process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.containers, c.id)
+}
+
+// drop removes a process whose start has failed, if the host has given it up.
+func (a *Agent) drop(c *container, p *process) {
+	p.mu.Lock()
+	dropped := p.dropped
+	p.mu.Unlock()
+	if dropped {
+		a.forget(c, p)
+	}
 }
 
 // Pids implements the Task service.

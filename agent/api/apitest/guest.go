@@ -27,6 +27,9 @@ type Guest struct {
 	// empty execID is a container's init. An exec's first argument is its id.
 	Write func(id, execID, text string) error
 	Exit  func(id, execID string, status uint32) error
+	// HoldExec has the start of the next exec last until release is called; begun is
+	// closed when it is being started.
+	HoldExec func() (begun <-chan struct{}, release func())
 }
 
 // patience bounds a test's wait for an event.

@@ -1,10 +1,13 @@
 package apitest
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/agent/api"
@@ -20,7 +23,7 @@ func Run(t *testing.T, newGuest func(*testing.T) Guest) {
 	t.Helper()
 	for name, test := range map[string]func(*host){
 		"hello": hello, "what is not there": notThere, "what no agent does": never, "life": life, "order": order,
-		"streams": streams, "execs": execs, "execs end with their init": execsEnd, "killed before its start": unstarted, "pause": pause,
+		"streams": streams, "execs": execs, "a long start": longStart, "execs end with their init": execsEnd, "killed before its start": unstarted, "pause": pause,
 		"iptables": iptables, "park": park, "park input": parkInput, "park fails": parkFails,
 		"rejoin": rejoin,
 	} {
@@ -155,6 +158,32 @@ func execs(h *host) {
 		h.Errorf("Delete: %d, %v", status, err)
 	}
 	h.must("the id again", h.exec("c", "e"))
+}
+
+// longStart ends an exec while it is being started, as a host does that has given up its
+// start.
+func longStart(h *host) {
+	h.running("c")
+	h.must("exec", h.exec("c", "e"))
+	begun, release := h.HoldExec()
+	started := make(chan error, 1)
+	go func() { started <- h.start("c", "e") }()
+	<-begun
+	h.want("a signal", h.kill("c", "e", 15), errdefs.IsFailedPrecondition)
+	h.must("SIGKILL", h.kill("c", "e", sigkill))
+	ctx, cancel := context.WithTimeout(h.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := h.task.Delete(ctx, &task.DeleteRequest{ID: "c", ExecID: "e"})
+	h.want("Delete of what is being started", err, func(err error) bool { return err != nil })
+	time.Sleep(100 * time.Millisecond) // until the guest has noticed, too
+	release()
+	h.want("Start", <-started, errdefs.IsUnavailable)
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Millisecond) {
+		if err = h.exec("c", "e"); !errdefs.IsAlreadyExists(errgrpc.ToNative(err)) {
+			break
+		}
+	}
+	h.must("the id again", err)
 }
 
 // execsEnd: their exits come before the init's.
