@@ -36,6 +36,26 @@ func (n node) inVersions() (*regexp.Regexp, error) {
 // count: each of its pods has a shim. A removed version has the name that it was
 // given for that, ".old".
 func (n node) used() (map[string][]int, error) {
+	processes, err := n.processes()
+	if err != nil {
+		return nil, err
+	}
+	inVersions, err := n.inVersions()
+	if err != nil {
+		return nil, err
+	}
+	used := map[string][]int{}
+	for pid, dir := range processes {
+		for version := range versionsOf(dir, inVersions) {
+			used[version] = append(used[version], pid)
+		}
+	}
+	return used, nil
+}
+
+// processes returns the directories of the node's processes below /proc, by pid;
+// errNoProc if they cannot be seen.
+func (n node) processes() (map[int]string, error) {
 	proc, err := n.path("/proc")
 	if err != nil {
 		return nil, err
@@ -44,21 +64,13 @@ func (n node) used() (map[string][]int, error) {
 	if err != nil || len(entries) == 0 {
 		return nil, errNoProc
 	}
-	inVersions, err := n.inVersions()
-	if err != nil {
-		return nil, err
-	}
-	used := map[string][]int{}
+	dirs := map[int]string{}
 	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		for version := range versionsOf(filepath.Join(proc, e.Name()), inVersions) {
-			used[version] = append(used[version], pid)
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			dirs[pid] = filepath.Join(proc, e.Name())
 		}
 	}
-	return used, nil
+	return dirs, nil
 }
 
 // inUse returns the versions that processes use, or all versions if the processes
