@@ -14,7 +14,8 @@ GUEST = build/guest/vmlinux build/guest/initrd.img
 RUNTIME_DEFAULTS = $(DATADIR)/defaults/kata-containers
 GUEST_DIR = $(DATADIR)/kata-containers
 
-export PATH := $(PATH):/usr/local/go/bin
+# tests/tools/deps.sh may unpack a static busybox there.
+export PATH := $(CURDIR)/build/packages/bin:$(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines qemu test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s conformance clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
@@ -45,7 +46,7 @@ guest-image: agent ## build the guest's kernel and initramfs into build/guest
 	$(GO) run ./guest-image
 
 guest-image-debug: agent ## the same with a shell and tools, into build/guest-debug (see docs/observability.md)
-	$(GO) run ./guest-image -busybox /bin/busybox -out build/guest-debug
+	$(GO) run ./guest-image -busybox "$$(command -v busybox)" -out build/guest-debug
 
 guest-image-iptables: agent ## the same with iptables of this host, into build/guest-iptables (IPTABLES=/usr/sbin/iptables-legacy for the old kind)
 	$(GO) run ./guest-image -iptables $(IPTABLES) -out build/guest-iptables

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -26,6 +27,9 @@ type mainFile struct {
 	Version int            `toml:"version"`
 	Imports []string       `toml:"imports"`
 	Plugins map[string]any `toml:"plugins"`
+	// Disabled are plugins that containerd does not load: "cri", which version 1
+	// calls it and Docker's package disables, or names like its tables'.
+	Disabled []string `toml:"disabled_plugins"`
 }
 
 // containerd is the engine containerd.
@@ -37,7 +41,18 @@ type containerd struct {
 
 func (containerd) name() string { return "containerd" }
 
-func (c containerd) present() bool { return c.node.present("/etc/containerd", "containerd") }
+// serves reports whether the main file leaves the CRI plugin enabled, or cannot be
+// read.
+func (c containerd) serves() bool {
+	text, err := c.node.read(containerdConfig)
+	var main mainFile
+	if err != nil || toml.Unmarshal(text, &main) != nil {
+		return true
+	}
+	return !slices.ContainsFunc(main.Disabled, func(plugin string) bool {
+		return plugin == "cri" || strings.HasPrefix(plugin, "io.containerd.") && strings.Contains(plugin, ".cri")
+	})
+}
 
 // plan returns the files to be written.
 //

@@ -16,7 +16,7 @@ type crio struct {
 
 func (crio) name() string { return "crio" }
 
-func (c crio) present() bool { return c.node.present("/etc/crio", "crio") }
+func (crio) serves() bool { return true }
 
 func (c crio) plan(context.Context) (plan, error) {
 	return plan{{crioDropIn, fmt.Appendf(nil, "[crio.runtime.runtimes.%s]\nruntime_path = %q\nruntime_type = \"vm\"\n"+

@@ -8,14 +8,15 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 )
 
 // engine is a program that starts pods and must be configured with the handler.
 type engine interface {
 	// name is also the name of its service.
 	name() string
-	// present reports whether the node has it.
-	present() bool
+	// serves reports whether it can start pods as it is configured.
+	serves() bool
 	// plan and unplan return its files with the handler and without it.
 	plan(ctx context.Context) (plan, error)
 	unplan() (plan, error)
@@ -43,15 +44,22 @@ func (p plan) get(name string) []byte {
 	return nil
 }
 
-// engines returns the engines on the node, or the one that the options name.
+// engines returns the engines on the node, or the one that the options name. An
+// engine that starts no pods is left out if there is another, such as Docker's
+// containerd on a node with CRI-O.
 func (o *Options) engines() ([]engine, error) {
 	n := o.node()
 	all := []engine{containerd{n, o.Handler, o.run}, crio{n, o.Handler}}
 	var found []engine
 	for _, e := range all {
-		if o.Engine == e.name() || o.Engine == "auto" && e.present() {
+		if o.Engine == e.name() || o.Engine == "auto" && n.present(e.name()) {
 			found = append(found, e)
 		}
+	}
+	serving := slices.DeleteFunc(slices.Clone(found), func(e engine) bool { return !e.serves() })
+	if len(serving) > 0 && len(serving) < len(found) {
+		o.say("containerd is not told of the handler: its CRI plugin is disabled")
+		return serving, nil
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("neither containerd nor CRI-O is on the node at %s: install one, or name it with --engine", o.HostRoot)
@@ -119,9 +127,6 @@ func (n node) program(name string) string {
 	}
 	return ""
 }
-
-// present reports whether the node has a directory or a program.
-func (n node) present(dir, program string) bool { return n.exists(dir) || n.program(program) != "" }
 
 // makeParents makes the parent directories of a file, and records them first:
 // uninstall removes them if they are empty.

@@ -240,7 +240,7 @@ func TestUpgradeWithoutProc(t *testing.T) {
 // A configuration that is a symbolic link on the node, even an absolute one,
 // stays a link.
 func TestLinksOfTheNode(t *testing.T) {
-	h := newHost(t, map[string]string{"var/lib/node/config.toml": "version = 2\n"})
+	h := newHost(t, map[string]string{"var/lib/node/config.toml": "version = 2\n", "usr/bin/containerd": ""})
 	if err := os.MkdirAll(filepath.Join(h.root, "etc/containerd"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,9 @@ type host struct {
 	version string
 	dump    string
 	refuses error
-	ran     []string
+	// noUnit are services that systemd does not know.
+	noUnit []string
+	ran    []string
 }
 
 // accepted is the dump of a containerd with the handler.
@@ -38,6 +40,11 @@ func newHost(t *testing.T, files map[string]string) *host {
 	h.file("proc/1/cmdline", "/sbin/init\x00", 0o644)
 	h.file("usr/bin/qemu-system-x86_64", "", 0o755)
 	for name, text := range files {
+		for _, engine := range []string{"containerd", "crio"} {
+			if strings.HasPrefix(strings.TrimPrefix(name, "/"), "etc/"+engine+"/") {
+				h.file(unitOf(engine), "[Service]\n", 0o644)
+			}
+		}
 		mode := fs.FileMode(0o600)
 		if strings.HasPrefix(name, "usr/bin/") {
 			mode = 0o755
@@ -46,6 +53,9 @@ func newHost(t *testing.T, files map[string]string) *host {
 	}
 	return h
 }
+
+// unitOf returns the file of an engine's service.
+func unitOf(engine string) string { return "usr/lib/systemd/system/" + engine + ".service" }
 
 // memoryDir makes a directory in memory: the installer syncs after each change,
 // and these tests make thousands of changes.
@@ -83,6 +93,11 @@ func (h *host) run(_ context.Context, program string, args ...string) ([]byte, e
 	line := program + " " + strings.Join(args, " ")
 	h.ran = append(h.ran, line)
 	switch {
+	case slices.ContainsFunc(h.noUnit, func(name string) bool { return strings.HasSuffix(line, " "+name+".service") }):
+		if args[0] == "show" {
+			return []byte("LoadState=not-found\n"), nil
+		}
+		return nil, fmt.Errorf("Unit %s not found", args[len(args)-1])
 	case line == "containerd --version":
 		return []byte(h.version), nil
 	case strings.HasSuffix(line, "config dump"):

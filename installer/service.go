@@ -53,8 +53,20 @@ func lastLine(text string) string {
 // restart restarts the running services whose files have changed.
 func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 	n := o.node()
-	services, err := n.lines(pendingFile)
-	if err != nil || len(services) == 0 {
+	pending, err := n.lines(pendingFile)
+	if err != nil {
+		return []string{}, err
+	}
+	var services []string
+	for _, service := range pending {
+		if o.nothingToRestart(ctx, service) {
+			o.say("the node has no service %s to restart", service)
+			continue
+		}
+		services = append(services, service)
+	}
+	if len(services) == 0 {
+		_, err = n.remove(pendingFile)
 		return []string{}, err
 	}
 	if o.Restart == "never" {

@@ -13,13 +13,49 @@ import (
 // errNoProc means that the node's processes cannot be seen.
 var errNoProc = errors.New("the node's /proc is not below its root: it is unknown which versions are in use")
 
-// inVersions finds the version in a path or a command line.
-var inVersions = regexp.MustCompile(versionsDir + `/([^/\x00]+)/`)
+// deletedSuffix follows the path of a removed program in /proc/PID/exe.
+const deletedSuffix = " (deleted)"
+
+// inVersions returns a pattern that finds the version in a path or a command line.
+// It matches both names of the directory of versions if they differ: Home may be a
+// symbolic link, and the kernel names the target as a program's path.
+func (n node) inVersions() (*regexp.Regexp, error) {
+	path, err := n.path(versionsDir)
+	if err != nil {
+		return nil, err
+	}
+	target, err := filepath.Rel(n.root, path)
+	if err != nil {
+		return nil, err
+	}
+	return regexp.Compile("(?:" + versionsDir + "|" + regexp.QuoteMeta("/"+target) + `)/([^/\x00]+)/`)
+}
 
 // used returns for each version the processes that run its programs, as shims do,
 // or name its files, as QEMU outside a jail does. kata-runtime itself does not
-// count: each of its pods has a shim.
+// count: each of its pods has a shim. A removed version has the name that it was
+// given for that, ".old".
 func (n node) used() (map[string][]int, error) {
+	processes, err := n.processes()
+	if err != nil {
+		return nil, err
+	}
+	inVersions, err := n.inVersions()
+	if err != nil {
+		return nil, err
+	}
+	used := map[string][]int{}
+	for pid, dir := range processes {
+		for version := range versionsOf(dir, inVersions) {
+			used[version] = append(used[version], pid)
+		}
+	}
+	return used, nil
+}
+
+// processes returns the directories of the node's processes below /proc, by pid;
+// errNoProc if they cannot be seen.
+func (n node) processes() (map[int]string, error) {
 	proc, err := n.path("/proc")
 	if err != nil {
 		return nil, err
@@ -28,17 +64,13 @@ func (n node) used() (map[string][]int, error) {
 	if err != nil || len(entries) == 0 {
 		return nil, errNoProc
 	}
-	used := map[string][]int{}
+	dirs := map[int]string{}
 	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		for version := range versionsOf(filepath.Join(proc, e.Name())) {
-			used[version] = append(used[version], pid)
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			dirs[pid] = filepath.Join(proc, e.Name())
 		}
 	}
-	return used, nil
+	return dirs, nil
 }
 
 // inUse returns the versions that processes use, or all versions if the processes
@@ -48,7 +80,7 @@ func (n node) inUse() (map[string]bool, error) {
 	used, err := n.used()
 	if err == nil {
 		for version := range used {
-			keep[version] = true
+			keep[version] = !strings.HasPrefix(version, ".") // a removed version
 		}
 		return keep, nil
 	}
@@ -60,11 +92,11 @@ func (n node) inUse() (map[string]bool, error) {
 }
 
 // versionsOf returns the versions that a process uses; none if it has ended.
-func versionsOf(dir string) map[string]bool {
+func versionsOf(dir string, inVersions *regexp.Regexp) map[string]bool {
 	program, _ := os.Readlink(filepath.Join(dir, "exe"))
 	arguments, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 	found := map[string]bool{}
-	if filepath.Base(program) == toolName {
+	if filepath.Base(strings.TrimSuffix(program, deletedSuffix)) == toolName {
 		return found
 	}
 	for _, text := range []string{program, string(arguments)} {

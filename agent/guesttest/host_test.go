@@ -71,12 +71,23 @@ func needed(t *testing.T) (qemu string) {
 	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
 		t.Skipf("no e2fsprogs: %v", err)
 	}
-	for _, file := range []string{image + "/vmlinux", image + "/initrd.img", busybox} {
+	busybox(t)
+	for _, file := range []string{image + "/vmlinux", image + "/initrd.img"} {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			t.Skipf("no %s: run make guest-image and make deps", file)
 		}
 	}
 	return qemu
+}
+
+// busybox returns the path of the host's busybox.
+func busybox(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skipf("no busybox: run make deps: %v", err)
+	}
+	return path
 }
 
 // build builds this package's test program for the guest.
@@ -108,14 +119,14 @@ func archive(t *testing.T, self []byte) []byte {
 	t.Helper()
 	records := []cpio.Record{
 		cpio.StaticFile(program, string(self), 0o755),
-		cpio.StaticFile("rootfs/bin/busybox", string(read(t, busybox)), 0o755),
+		cpio.StaticFile("rootfs/bin/busybox", string(read(t, busybox(t))), 0o755),
 		cpio.StaticFile("rootfs/etc/passwd", "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n", 0o644),
 		cpio.StaticFile("rootfs/etc/group", "root:x:0:\nuser:x:1000:\n", 0o644),
 	}
 	for _, dir := range []string{"proc", "sys", "dev", "tmp", "root"} {
 		records = append(records, cpio.Directory("rootfs/"+dir, 0o777))
 	}
-	list, err := exec.Command(busybox, "--list").Output()
+	list, err := exec.Command(busybox(t), "--list").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,11 +15,8 @@ import (
 	_ "github.com/katabox/katabox/agent/slack" // Before Go starts, as in the agent.
 )
 
-const (
-	// verdict precedes the tests' exit code on the console.
-	verdict = "guesttest-exit"
-	busybox = "/bin/busybox"
-)
+// verdict precedes the tests' exit code on the console.
+const verdict = "guesttest-exit"
 
 // inGuest reports whether this program is a guest's init.
 func inGuest() bool { return os.Getpid() == 1 }

@@ -68,7 +68,7 @@ func disks(t *testing.T, dir string) []string {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(tree, "rootfs/bin/busybox"), read(t, busybox), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(tree, "rootfs/bin/busybox"), read(t, busybox(t)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("busybox", filepath.Join(tree, "rootfs/bin/sh")); err != nil {

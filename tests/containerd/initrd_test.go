@@ -3,6 +3,7 @@ package containerd
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -17,9 +18,13 @@ import (
 // multiple of four bytes.
 func initrdWith(t *testing.T, files ...cpio.Record) string {
 	t.Helper()
-	busybox, err := os.ReadFile("/bin/busybox")
+	box, err := exec.LookPath("busybox")
 	if err != nil {
 		t.Skipf("no busybox: run make deps: %v", err)
+	}
+	busybox, err := os.ReadFile(box)
+	if err != nil {
+		t.Fatal(err)
 	}
 	var buf bytes.Buffer
 	w := cpio.Newc.Writer(&buf)

@@ -206,6 +206,7 @@ func TestPartsFit(t *testing.T) {
 func TestValues(t *testing.T) {
 	rendered := render(t, func(values object) {
 		values["handler"] = "vm"
+		values["engine"] = "crio"
 		values["admissionPolicy"] = false
 		values["imagePullSecrets"] = []any{object{"name": "key"}}
 		values["image"] = object{"repository": "r.example/i", "tag": "2", "pullPolicy": "Always"}
@@ -220,11 +221,26 @@ func TestValues(t *testing.T) {
 	if got := at(pod, "initContainers", 0, "image"); got != "r.example/i:2" {
 		t.Errorf("image %v", got)
 	}
-	if args, _ := at(pod, "initContainers", 0, "args").([]any); !slices.Contains(args, any("--handler=vm")) {
+	if args, _ := at(pod, "initContainers", 0, "args").([]any); !slices.Contains(args, any("--handler=vm")) || !slices.Contains(args, any("--engine=crio")) {
 		t.Errorf("arguments %v", args)
 	}
 	if class := find(t, rendered, "RuntimeClass"); class["handler"] != "vm" || at(class, "metadata", "name") != "vm" {
 		t.Errorf("class %v", class)
+	}
+}
+
+// "helm upgrade --reuse-values" brings no value that the chart did not have before.
+// uninstall takes no engine.
+func TestEngineArgument(t *testing.T) {
+	for _, uninstall := range []bool{false, true} {
+		pod := at(find(t, render(t, func(values object) {
+			values["engine"] = nil // as for Helm a missing one
+			values["uninstall"] = uninstall
+		}), "DaemonSet"), "spec", "template", "spec")
+		args, _ := at(pod, "initContainers", 0, "args").([]any)
+		if given := strings.Contains(fmt.Sprint(args...), "--engine"); given == uninstall || given && !slices.Contains(args, any("--engine=auto")) {
+			t.Errorf("uninstall %t: arguments %v", uninstall, args)
+		}
 	}
 }
 

@@ -125,7 +125,7 @@ func newNode(t *testing.T) string {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"etc/containerd/config.toml": "version = 3\n", "usr/bin/qemu-system-x86_64": "#!/bin/sh\n",
-		"proc/1/cmdline": "/sbin/init\x00", "opt/other": "",
+		"usr/lib/systemd/system/containerd.service": "[Service]\n", "proc/1/cmdline": "/sbin/init\x00", "opt/other": "",
 	} {
 		path := filepath.Join(root, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {

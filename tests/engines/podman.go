@@ -60,7 +60,7 @@ helper_binaries_dir = [%q]
 init_path = %q
 stop_timeout = 1
 [engine.runtimes]
-runc = ["/usr/sbin/runc"]
+runc = ["/usr/sbin/runc", "/usr/bin/runc"]
 kata = [%q]
 [network]
 network_backend = "netavark"

@@ -28,11 +28,11 @@ type Release struct {
 // them; all when unset.
 const EnvReleases = "KATABOX_TEST_CONTAINERD"
 
-// Releases returns every release that the harness knows: Debian 12's and the
-// one built from its module.
+// Releases returns every release that the harness knows: the distribution's (1.6 in
+// Debian 12) and the one built from its module.
 func Releases(l Layout) []Release {
 	return []Release{
-		{Name: "1.6", Dir: "/usr/bin", ConfigVersion: 2, hint: "make deps"},
+		{Name: "1.6", Dir: distributionDir(l), ConfigVersion: 2, hint: "make deps"},
 		{
 			Name:          ContainerdVersion[:strings.LastIndex(ContainerdVersion, ".")],
 			Dir:           filepath.Join(l.Build(), "containerd-"+ContainerdVersion),
@@ -40,6 +40,17 @@ func Releases(l Layout) []Release {
 			hint:          "make containerd",
 		},
 	}
+}
+
+// distributionDir returns the directory of the distribution's containerd. "make deps"
+// unpacks the package in the build directory if another containerd is installed, as
+// Docker's containerd.io.
+func distributionDir(l Layout) string {
+	unpacked := filepath.Join(l.Build(), "packages", "containerd", "usr", "bin")
+	if _, err := os.Stat(unpacked); err == nil {
+		return unpacked
+	}
+	return "/usr/bin"
 }
 
 // ReleasesFromEnv returns the releases that EnvReleases names.

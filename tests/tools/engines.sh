@@ -112,7 +112,7 @@ install_programs() {
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	echo "Debian's engines: installing ${missing[*]}"
-	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null ||
+	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends --no-remove "${missing[@]}" >/dev/null ||
 		fail "apt-get install ${missing[*]} failed: run apt-get update"
 }
 

@@ -11,10 +11,10 @@ for path in /usr/lib/qemu/virtiofsd /usr/libexec/virtiofsd; do
 		exit 0
 	fi
 done
-[ "$(id -u)" -eq 0 ] || fail "not root; run: sudo apt-get install virtiofsd"
+[ "$(id -u)" -eq 0 ] || fail "not root; run: sudo apt-get install --no-remove virtiofsd"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-for words in update 'install -y --no-install-recommends virtiofsd'; do
+for words in update 'install -y --no-install-recommends --no-remove virtiofsd'; do
 	# shellcheck disable=SC2086
 	DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=5 $words >"$log" 2>&1 ||
 		{ cat "$log" >&2; fail "apt-get $words failed"; }

@@ -32,7 +32,10 @@ const (
 // startTimeout bounds containerd's start, and testTimeout the whole test.
 const startTimeout, testTimeout = time.Minute, 10 * time.Minute
 
-var layout harness.Layout
+var (
+	layout  harness.Layout
+	release harness.Release // the distribution's, as on a node
+)
 
 func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 {
@@ -46,7 +49,10 @@ func prepare() (err error) {
 	if layout, err = harness.FindLayout(); err != nil {
 		return err
 	}
-	for _, path := range []string{"/opt", "/usr/bin/containerd", layout.Shim(), layout.Kernel()} {
+	if release, err = harness.FindRelease(layout, "1.6"); err != nil {
+		return err
+	}
+	for _, path := range []string{"/opt", release.Path("containerd"), layout.Shim(), layout.Kernel()} {
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("%w: run \"make deps build guest-image\"", err)
 		}
@@ -97,8 +103,8 @@ func startContainerd(ctx context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/usr/bin/containerd")
-	cmd.Env = append(os.Environ(), "PATH=/opt/kata/bin:"+os.Getenv("PATH"))
+	cmd := exec.Command(release.Path("containerd"))
+	cmd.Env = append(os.Environ(), "PATH=/opt/kata/bin:"+release.Dir+":"+os.Getenv("PATH"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -129,7 +135,7 @@ func startContainerd(ctx context.Context, t *testing.T) {
 }
 
 func ctr(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "/usr/bin/ctr", append([]string{"--address", socket, "--namespace", host.Name()}, args...)...)
+	cmd := exec.CommandContext(ctx, release.Path("ctr"), append([]string{"--address", socket, "--namespace", host.Name()}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

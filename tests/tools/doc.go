@@ -1,0 +1,3 @@
+// Package tools tests the scripts of this directory, against made-up states of
+// the host.
+package tools
