@@ -199,7 +199,7 @@ func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	if isDetached() {
 		return &container.Stdio{}, nil
 	}
-	stdio := &container.Stdio{Out: os.Stdout, Err: os.Stderr, Broken: s.broken}
+	stdio := &container.Stdio{Out: os.Stdout, Err: os.Stderr, Broken: s.broken, Warn: warner(c)}
 	if c.Bool("interactive") {
 		stdio.In = os.Stdin
 	}

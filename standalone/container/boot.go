@@ -87,7 +87,8 @@ func (c *Container) Start(ctx context.Context) error {
 
 // Wait waits until the container has ended and its output was passed on, stops
 // its machine and network, and returns the exit code. It removes the container's
-// files if its options say so.
+// files if its options say so. What fails after the command's end is a warning: an
+// error means that the exit code is not known.
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	var code int
 	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
@@ -101,11 +102,23 @@ func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	if !c.record.Remove {
 		c.undo = c.undo[1:] // the directory stays
 	}
-	err = c.unwind(ctx)
-	if !c.record.Remove {
-		return code, errors.Join(err, c.m.write(c.record))
+	c.warn(stdio, c.unwind(ctx))
+	if c.record.Remove {
+		c.warn(stdio, c.m.Store.Sweep(false))
+	} else if err := c.m.write(c.record); err != nil {
+		stdio.warn(err)
 	}
-	return code, errors.Join(err, c.m.Store.Sweep(false))
+	return code, nil
+}
+
+// warn reports what went wrong beside the command, and adds it to the record, which the
+// caller writes. A nil error is ignored.
+func (c *Container) warn(stdio *Stdio, err error) {
+	if err == nil {
+		return
+	}
+	stdio.warn(err)
+	c.record.Warnings = append(c.record.Warnings, err.Error())
 }
 
 // lost determines how a container ended if its shim does not answer, or the caller does

@@ -27,6 +27,8 @@ type Stdio struct {
 	// Broken is called when a terminal's output has no reader any more. Without a
 	// terminal the command gets SIGPIPE when it writes.
 	Broken func()
+	// Warn is called, if it is not nil, with what went wrong beside the command.
+	Warn func(string)
 
 	log      *log // of a container, not of an exec
 	terminal bool
@@ -92,6 +94,13 @@ func (s *Stdio) lost(why error, fifo io.Closer) {
 		_ = fifo.Close()
 	case s.Broken != nil:
 		s.Broken()
+	}
+}
+
+// warn calls Warn; a nil error is ignored.
+func (s *Stdio) warn(err error) {
+	if err != nil && s.Warn != nil {
+		s.Warn(err.Error())
 	}
 }
 
