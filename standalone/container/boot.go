@@ -109,10 +109,10 @@ func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
 	if err == nil {
 		code = int(resp.ExitStatus)
-		stdio.drain()
 	} else if code, err = c.lost(ctx, err); err != nil {
 		return 0, errors.Join(err, c.unwind(ctx))
 	}
+	c.warn(stdio, stdio.drain(ctx))
 	c.record.Exited = &Exit{Code: code, At: time.Now()}
 	if !c.record.Remove {
 		c.undo = c.undo[1:] // the directory stays
