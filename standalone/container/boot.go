@@ -106,7 +106,9 @@ func (c *Container) Start(ctx context.Context) error {
 // error means that the exit code is not known.
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	var code int
+	stop := c.watchNetwork(stdio)
 	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
+	stop()
 	if err == nil {
 		code = int(resp.ExitStatus)
 	} else if code, err = c.lost(ctx, err); err != nil {
