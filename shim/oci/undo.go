@@ -25,8 +25,6 @@ const (
 	answerTimeout = 20 * time.Second
 	// answerPause is the time between two such questions.
 	answerPause = 5 * time.Second
-	// undoPause is the time between two looks at a shim that gives up a creation.
-	undoPause = 50 * time.Millisecond
 	// programTimeout bounds the call of the shim's program, which has its own
 	// bound of half a minute. It is not part of undoTimeout: the program is called
 	// when that has passed, too.
@@ -48,31 +46,15 @@ func (r *Runtime) undoCancelled(ctx context.Context, shim *client.Shim, rec *rec
 	_ = shim.Close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	for {
-		ended, err := r.destroyAnew(ctx, rec.ID)
-		if err != nil || ended || rec.SandboxID != rec.ID {
-			return err
-		}
-		select {
-		case <-time.After(undoPause):
-		case <-ctx.Done():
-			return fmt.Errorf("undo a cancelled creation: %w", context.Cause(ctx))
-		}
+	destroy := func(shim *client.Shim) error { return r.destroy(ctx, shim, rec.ID) }
+	if rec.SandboxID != rec.ID {
+		_, err := client.Reconnected(ctx, r.dir(rec.ID), destroy)
+		return err
 	}
-}
-
-// destroyAnew is destroy over a new connection. It reports whether there is no shim
-// any more.
-func (r *Runtime) destroyAnew(ctx context.Context, id string) (ended bool, err error) {
-	shim, err := client.Connect(ctx, r.dir(id))
-	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
-		return true, nil
+	if err := client.UntilGone(ctx, r.dir(rec.ID), destroy); err != nil {
+		return fmt.Errorf("undo a cancelled creation: %w", err)
 	}
-	if err != nil {
-		return false, err
-	}
-	defer shim.Close()
-	return false, r.destroy(ctx, shim, id)
+	return nil
 }
 
 // destroy kills a container and removes it from the shim; it is not an error if

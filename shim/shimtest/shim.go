@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/katabox/katabox/shim/maker"
 	"github.com/katabox/katabox/shim/manager"
 	"github.com/katabox/katabox/shim/spare"
@@ -17,6 +19,25 @@ import (
 // RunDirEnv makes the program the shim; its guests keep what they make on the
 // host below that directory.
 const RunDirEnv = "KATABOX_TEST_RUN_DIR"
+
+// HangEnv names a file that the guest makes when it is asked to set its sandbox up,
+// which it does not answer then.
+const HangEnv = "KATABOX_TEST_HANG"
+
+// hang makes the guest hang if the environment says so.
+func hang(agent *fakeguest.Agent) {
+	name := os.Getenv(HangEnv)
+	if name == "" {
+		return
+	}
+	agent.Hook("SetupSandbox", func(ctx context.Context, _ proto.Message) error {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+}
 
 // Main is for a TestMain: it runs the tests, or the shim if the program was
 // started as one, and does not return.
@@ -33,7 +54,9 @@ func Main(m *testing.M) {
 }
 
 func shimMain(dir string) error {
-	platform := fakeguest.New(dir).Platform()
+	host := fakeguest.New(dir)
+	hang(host.Agent)
+	platform := host.Platform()
 	platform.StartSpare = maker.StartSpare
 	if len(os.Args) > 1 && os.Args[1] == maker.SpareCommand {
 		return spare.Run(context.Background(), os.Args[2:], func(context.Context) virtcontainers.Platform { return platform })

@@ -101,6 +101,25 @@ func TestPSShowsHostileCommands(t *testing.T) {
 	}
 }
 
+// Warnings follow the table, each with its container's name, and in the JSON.
+func TestPSShowsWarnings(t *testing.T) {
+	l := listing{Containers: []containerLine{
+		lineOf(&container.Record{Name: "a"}), lineOf(&container.Record{Name: "b", Warnings: []string{"one\ntwo", "three"}}),
+	}}
+	var out strings.Builder
+	if err := l.write(&out); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(out.String(), "\n\n")
+	want := "CONTAINERS WITH WARNINGS  WARNING\nb                         one; two\nb                         three\n"
+	if diff := cmp.Diff(want, table); diff != "" {
+		t.Error(diff)
+	}
+	if data, err := json.Marshal(l); err != nil || strings.Count(string(data), `"warnings":["one\ntwo","three"]`) != 1 {
+		t.Errorf("%s, %v", data, err)
+	}
+}
+
 // A time that does not fit was one that had passed: the container was killed at once.
 func TestStopTime(t *testing.T) {
 	t.Setenv("KATABOX_STORE", t.TempDir())

@@ -49,6 +49,8 @@ type containerLine struct {
 	Image    string         `json:"image"`
 	Command  []string       `json:"command"`
 	Ports    []usernet.Port `json:"ports"`
+	// Warnings are what went wrong beside the command.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 type podLine struct {
@@ -116,6 +118,7 @@ func lineOf(r *container.Record) containerLine {
 	line := containerLine{
 		Name: r.Name, Status: r.State(), Created: r.Created, Started: r.Started, Image: r.Image,
 		Command: append([]string{}, r.Command...), Ports: append([]usernet.Port{}, r.Ports...),
+		Warnings: r.Warnings,
 	}
 	if r.Exited != nil {
 		line.Exited, line.ExitCode = &r.Exited.At, &r.Exited.Code
@@ -130,6 +133,13 @@ func (l listing) write(out io.Writer) error {
 	for _, c := range l.Containers {
 		fmt.Fprintf(w, "%s\t%s\t%s ago\t%s\t%s\t%s\n", c.Name, c.Status, age(c.Created), visible(c.Image),
 			short(visible(strings.Join(c.Command, " "))), ports(c.Ports))
+	}
+	header := "\nCONTAINERS WITH WARNINGS\tWARNING\n"
+	for _, c := range l.Containers {
+		for _, text := range c.Warnings {
+			fmt.Fprintf(w, "%s%s\t%s\n", header, c.Name, visible(strings.ReplaceAll(text, "\n", "; ")))
+			header = ""
+		}
 	}
 	if len(l.Pods) > 0 {
 		fmt.Fprintln(w, "\nPODS OF ENGINES\tSTATUS\tSHIM\tVM")

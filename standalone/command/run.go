@@ -101,6 +101,13 @@ func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 	return ctr.Wait(s.waiting, stdio)
 }
 
+// warner returns a function that prints a warning.
+func warner(c *cli.Command) func(string) {
+	return func(text string) {
+		fmt.Fprintf(c.Root().ErrWriter, "kata-runtime: %s\n", strings.ReplaceAll(text, "\n", "; "))
+	}
+}
+
 // create finds the image and makes the container. Meanwhile the store's layers
 // are kept from being swept.
 func create(ctx context.Context, c *cli.Command, m *container.Manager, o container.Options, stdio *container.Stdio) (*container.Container, error) {
@@ -120,7 +127,7 @@ func create(ctx context.Context, c *cli.Command, m *container.Manager, o contain
 func runOptions(c *cli.Command) (container.Options, error) {
 	o := container.Options{
 		Name: c.String("name"), Remove: c.Bool("rm"), Network: c.String("network"),
-		Warn: func(text string) { fmt.Fprintf(c.Root().ErrWriter, "kata-runtime: %s\n", text) },
+		Warn: warner(c),
 		Spec: spec.Options{
 			Args: c.Args().Tail(), Env: environment(c.StringSlice("env")), User: c.String("user"),
 			Hostname: c.String("hostname"), Terminal: c.Bool("tty"), ReadOnly: c.Bool("read-only"),

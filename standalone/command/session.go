@@ -43,7 +43,8 @@ var ending = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM}
 type session struct {
 	ctx    context.Context //nolint:containedctx // the session is the context's owner: a signal ends it
 	cancel context.CancelCauseFunc
-	// waiting is for the wait for the command's end, which only giveUp cancels.
+	// waiting is for the wait for the command's end and its output, which only giveUp
+	// cancels.
 	waiting context.Context //nolint:containedctx // as ctx
 	giveUp  context.CancelCauseFunc
 	signals chan os.Signal
@@ -56,6 +57,8 @@ type session struct {
 	mu         sync.Mutex // guards what follows
 	process    process
 	interrupts int
+	// ended is set when the command has ended, while its output is passed on.
+	ended bool
 	// asked is when the shim got the call that it has not answered, or zero.
 	asked time.Time
 }
@@ -119,7 +122,7 @@ func (s *session) setAsked(at time.Time) {
 
 // handle handles a signal of this process's. It does not block.
 func (s *session) handle(sig os.Signal) {
-	p, impatient, silent := s.note(sig)
+	p, impatient, deaf := s.note(sig)
 	switch {
 	case sig == unix.SIGPIPE:
 	case p == nil:
@@ -128,7 +131,7 @@ func (s *session) handle(sig os.Signal) {
 		}
 	case sig == unix.SIGWINCH:
 		s.later(func() { s.resize(p) })
-	case silent && slices.Contains(ending, sig):
+	case deaf && slices.Contains(ending, sig):
 		s.cancel(signalError{sig.(syscall.Signal)})
 		s.giveUp(signalError{sig.(syscall.Signal)})
 	case sig == unix.SIGINT && impatient:
@@ -140,15 +143,17 @@ func (s *session) handle(sig os.Signal) {
 	}
 }
 
-// note counts interrupts. It returns the command, or nil, and whether it has been
-// interrupted before and whether its shim does not answer.
-func (s *session) note(sig os.Signal) (p process, impatient, silent bool) {
+// note counts interrupts. It returns the command, or nil, whether it has been
+// interrupted before, and whether no signal reaches it: it has ended, or its shim does
+// not answer.
+func (s *session) note(sig os.Signal) (p process, impatient, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sig == unix.SIGINT {
 		s.interrupts++
 	}
-	return s.process, s.interrupts > 1, !s.asked.IsZero() && time.Since(s.asked) >= patience
+	silent := !s.asked.IsZero() && time.Since(s.asked) >= patience
+	return s.process, s.interrupts > 1, s.ended || silent
 }
 
 // later has call called after those before it. If many of them wait for the shim, the
@@ -184,6 +189,14 @@ func (s *session) resize(p process) {
 	}
 }
 
+// end notes that the command has ended: from now on, a signal that is to end it gives up
+// the rest of its output.
+func (s *session) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+}
+
 // blame attributes an error to the signal that caused it, with the exit code that
 // shells use.
 func (s *session) blame(err error) error {
@@ -199,7 +212,7 @@ func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	if isDetached() {
 		return &container.Stdio{}, nil
 	}
-	stdio := &container.Stdio{Out: os.Stdout, Err: os.Stderr, Broken: s.broken}
+	stdio := &container.Stdio{Out: os.Stdout, Err: os.Stderr, Broken: s.broken, Ended: s.end, Warn: warner(c)}
 	if c.Bool("interactive") {
 		stdio.In = os.Stdin
 	}

@@ -54,6 +54,24 @@ func TestShimThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// After the command's end, a signal that is to end it gives up the rest of its output,
+// and goes to no shim.
+func TestSignalGivesUpOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := makeSession(t.Context()), new(stubborn)
+		go s.watch()
+		s.attach(p)
+		s.end()
+		s.signals <- unix.SIGINT
+		<-s.waiting.Done()
+		var by signalError
+		if !errors.As(context.Cause(s.waiting), &by) || by.sig != unix.SIGINT || p.asked != 0 {
+			t.Errorf("it ends with %v, asked %d times", context.Cause(s.waiting), p.asked)
+		}
+		s.close()
+	})
+}
+
 // What ends meanwhile is not waited for.
 func TestSessionEndsWhileTheShimIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -41,6 +41,7 @@ func (c *Container) boot(ctx context.Context, o Options, stdio *Stdio) error {
 		Stdin: stdio.fifos.In, Stdout: stdio.fifos.Out, Stderr: stdio.fifos.Err,
 	})
 	if err != nil {
+		c.cancelled = ctx.Err() != nil
 		return startError(err)
 	}
 	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
@@ -51,30 +52,44 @@ func (c *Container) boot(ctx context.Context, o Options, stdio *Stdio) error {
 // state.
 func (c *Container) endShim(ctx context.Context) error {
 	defer c.shim.Close()
-	_, err := c.shim.Kill(ctx, &task.KillRequest{ID: c.Name, Signal: 9})
-	if err == nil {
-		_, err = c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
-	}
-	if err == nil || errdefs.IsNotFound(err) {
-		_, err = c.shim.Delete(ctx, &task.DeleteRequest{ID: c.Name})
-	}
-	if err == nil || errdefs.IsNotFound(err) {
-		err = c.shim.Shutdown(ctx, c.Name)
+	var err error
+	if c.cancelled {
+		_ = c.shim.Close()
+		err = client.UntilGone(ctx, c.dir, func(shim *client.Shim) error { return destroy(ctx, shim, c.Name) })
+	} else {
+		err = destroy(ctx, c.shim, c.Name)
 	}
 	if err == nil {
 		return nil
 	}
-	// A shim that died, or failed, is cleaned up from outside; the reason does not
-	// matter then.
-	if _, deleteErr := client.Delete(ctx, c.m.program(c.Name)); deleteErr != nil {
+	// A shim that died, or failed, is cleaned up from outside, even if ctx has ended;
+	// the reason does not matter then.
+	if _, deleteErr := client.Delete(context.WithoutCancel(ctx), c.m.program(c.Name)); deleteErr != nil {
 		return errors.Join(err, deleteErr)
 	}
 	return nil
 }
 
+// destroy removes a container, which need not exist, from its shim, and ends the shim
+// unless it is still creating one.
+func destroy(ctx context.Context, shim *client.Shim, id string) error {
+	_, err := shim.Kill(ctx, &task.KillRequest{ID: id, Signal: 9})
+	if err == nil {
+		_, err = shim.Wait(ctx, &task.WaitRequest{ID: id})
+	}
+	if err == nil || errdefs.IsNotFound(err) {
+		_, err = shim.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: id})
+	}
+	if err == nil || errdefs.IsNotFound(err) {
+		err = shim.Shutdown(ctx, id)
+	}
+	return err
+}
+
 // Start runs the command. After an error the container no longer exists.
 func (c *Container) Start(ctx context.Context) error {
 	if _, err := c.shim.Start(ctx, &task.StartRequest{ID: c.Name}); err != nil {
+		c.cancelled = ctx.Err() != nil
 		return errors.Join(startError(err), c.unwind(ctx))
 	}
 	now := time.Now()
@@ -87,25 +102,40 @@ func (c *Container) Start(ctx context.Context) error {
 
 // Wait waits until the container has ended and its output was passed on, stops
 // its machine and network, and returns the exit code. It removes the container's
-// files if its options say so.
+// files if its options say so. What fails after the command's end is a warning: an
+// error means that the exit code is not known.
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	var code int
+	stop := c.watchNetwork(stdio)
 	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
+	stop()
 	if err == nil {
 		code = int(resp.ExitStatus)
-		stdio.drain()
 	} else if code, err = c.lost(ctx, err); err != nil {
 		return 0, errors.Join(err, c.unwind(ctx))
 	}
+	c.warn(stdio, stdio.drain(ctx))
 	c.record.Exited = &Exit{Code: code, At: time.Now()}
 	if !c.record.Remove {
 		c.undo = c.undo[1:] // the directory stays
 	}
-	err = c.unwind(ctx)
-	if !c.record.Remove {
-		return code, errors.Join(err, c.m.write(c.record))
+	c.warn(stdio, c.unwind(ctx))
+	if c.record.Remove {
+		c.warn(stdio, c.m.Store.Sweep(false))
+	} else if err := c.m.write(c.record); err != nil {
+		stdio.warn(err)
 	}
-	return code, errors.Join(err, c.m.Store.Sweep(false))
+	return code, nil
+}
+
+// warn reports what went wrong beside the command, and adds it to the record, which the
+// caller writes. A nil error is ignored.
+func (c *Container) warn(stdio *Stdio, err error) {
+	if err == nil {
+		return
+	}
+	stdio.warn(err)
+	c.record.Warnings = append(c.record.Warnings, err.Error())
 }
 
 // lost determines how a container ended if its shim does not answer, or the caller does

@@ -23,6 +23,10 @@ import (
 // endTimeout is how long the engine of a killed container may take to clean up.
 const endTimeout = 60 * time.Second
 
+// readerTimeout is how long the engine of a killed container may wait for a slow reader
+// of its output.
+const readerTimeout = 5 * time.Second
+
 // answerTimeout bounds a signal: the shim answers one later than the kill_timeout of a
 // guest that hangs, a minute without KVM.
 const answerTimeout = 90 * time.Second
@@ -92,6 +96,12 @@ func (m *Manager) killAndAwait(ctx context.Context, r *Record) error {
 	}
 	if err := m.kill(ctx, r.Name, uint32(unix.SIGKILL)); err != nil {
 		return err
+	}
+	if await(ctx, r.Engine, readerTimeout) == nil {
+		return nil
+	}
+	if ctx.Err() == nil {
+		_ = unix.Kill(r.Engine.PID, unix.SIGTERM) // gives the reader up; it may have ended
 	}
 	if await(ctx, r.Engine, endTimeout) == nil {
 		return nil

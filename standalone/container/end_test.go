@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -72,6 +73,39 @@ func TestSweepDeadLeavesTheNext(t *testing.T) {
 	}
 	if r, err := m.Load("b"); err != nil || r.State() != "starting" {
 		t.Errorf("the new container: %+v, %v", r, err)
+	}
+}
+
+// The engine of a killed container that waits for a reader of its output is told to give
+// it up.
+func TestRemoveWhileAReaderIsSlow(t *testing.T) {
+	m, r, dir := newContainer(t, "c")
+	told := filepath.Join(t.TempDir(), "told")
+	cmd := exec.Command("sh", "-c", "trap 'touch "+told+"; kill $!; exit' TERM; sleep 600 & wait")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill() }()
+	engine, err := persist.Identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	r.Engine, r.Started = engine, &now
+	if err := m.write(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Remove(t.Context(), "c", true); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(now); took > endTimeout/2 {
+		t.Errorf("it took %v", took)
+	}
+	for _, path := range []string{told, dir} {
+		if _, err := os.Stat(path); (err == nil) != (path == told) {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 

@@ -91,14 +91,17 @@ func (m *Manager) execRequest(ctx context.Context, name string, o spec.Options) 
 }
 
 // Wait waits until the command has ended and its output was passed on, and
-// returns its exit code. When the container ends first, so does the command.
+// returns its exit code. When the container ends first, so does the command. What
+// fails after the command's end is a warning. The output of processes that the command
+// leaves behind is not waited for.
 func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	resp, err := e.shim.Wait(ctx, &task.WaitRequest{ID: e.container, ExecID: e.id})
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("wait for command: %w", err), stdio.close(), e.shim.Close())
 	}
-	stdio.drain()
-	return int(resp.ExitStatus), errors.Join(e.remove(ctx), stdio.close(), e.shim.Close())
+	stdio.warn(stdio.drain(ctx))
+	stdio.warn(errors.Join(e.remove(ctx), stdio.close(), e.shim.Close()))
+	return int(resp.ExitStatus), nil
 }
 
 // remove removes the command from the shim, which may have ended with its

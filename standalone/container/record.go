@@ -39,6 +39,8 @@ type Record struct {
 	// Started is when it started to run, Exited how it ended, once it has.
 	Started *time.Time `json:"started,omitempty"`
 	Exited  *Exit      `json:"exited,omitempty"`
+	// Warnings are what went wrong beside the command, in order.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Exit is how a container ended.

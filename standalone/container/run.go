@@ -74,6 +74,9 @@ type Container struct {
 	net    *usernet.Net
 	shim   *client.Shim
 	undo   []func(context.Context) error
+	// cancelled is set if a call to the shim was cancelled: the shim works on it until
+	// the connection is closed.
+	cancelled bool
 }
 
 // Create makes a container of an image, including its machine, without starting

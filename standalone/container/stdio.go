@@ -1,19 +1,24 @@
 package container
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/katabox/katabox/shim/client"
 )
 
-// drainTimeout bounds the wait for the rest of the output of a container that has
-// ended: a reader that does not read must not keep its files.
-const drainTimeout = 30 * time.Second
+// closeTimeout bounds the wait for relays whose FIFOs are closed: output that was given
+// up may block a write.
+const closeTimeout = time.Second
 
 // relayBuffer is how much is copied at a time.
 const relayBuffer = 64 << 10
@@ -27,11 +32,19 @@ type Stdio struct {
 	// Broken is called when a terminal's output has no reader any more. Without a
 	// terminal the command gets SIGPIPE when it writes.
 	Broken func()
+	// Ended is called, if it is not nil, when the command has ended, and only its
+	// output is still passed on.
+	Ended func()
+	// Warn is called, if it is not nil, with what went wrong beside the command.
+	Warn func(string)
 
 	log      *log // of a container, not of an exec
 	terminal bool
 	fifos    *client.Stdio
 	group    sync.WaitGroup // the outputs' relays
+	outputs  []*os.File     // what they read
+	// writing is how many of them have read what they have not written yet.
+	writing atomic.Int32
 }
 
 // open makes the FIFOs in a directory of the bundle.
@@ -45,8 +58,10 @@ func (s *Stdio) open(dir, name string, terminal bool) (err error) {
 // opened its ends.
 func (s *Stdio) relay(closeStdin func()) {
 	stdout, stderr := s.fifos.Stdout, s.fifos.Stderr
+	s.outputs = append(s.outputs, stdout)
 	s.group.Go(func() { s.copyOut("stdout", s.Out, stdout) })
 	if stderr != nil {
+		s.outputs = append(s.outputs, stderr)
 		s.group.Go(func() { s.copyOut("stderr", s.Err, stderr) })
 	}
 	if s.In == nil {
@@ -70,6 +85,7 @@ func (s *Stdio) copyOut(name string, to io.Writer, from io.ReadCloser) {
 	buf := make([]byte, relayBuffer)
 	for {
 		n, err := from.Read(buf)
+		s.writing.Add(1)
 		s.log.write(name, buf[:n])
 		if n > 0 && to != nil {
 			if _, err := to.Write(buf[:n]); err != nil {
@@ -77,6 +93,7 @@ func (s *Stdio) copyOut(name string, to io.Writer, from io.ReadCloser) {
 				s.lost(err, from)
 			}
 		}
+		s.writing.Add(-1)
 		if err != nil {
 			return
 		}
@@ -95,22 +112,58 @@ func (s *Stdio) lost(why error, fifo io.Closer) {
 	}
 }
 
-// drain waits until the outputs have ended.
-func (s *Stdio) drain() {
+// warn calls Warn; a nil error is ignored.
+func (s *Stdio) warn(err error) {
+	if err != nil && s.Warn != nil {
+		s.Warn(err.Error())
+	}
+}
+
+// drain waits, after the command's end, until its output was passed on: until the
+// outputs have ended, or were quiet for a while, as another process may hold them. It
+// waits for a slow reader until ctx ends, and then returns an error: the rest is
+// dropped.
+func (s *Stdio) drain(ctx context.Context) error {
+	if s.Ended != nil {
+		s.Ended()
+	}
+	if err := client.AwaitQuiet(ctx, s.relayed(), s.inTransit, client.Quiet); err != nil {
+		return fmt.Errorf("the end of the output was dropped, its reader was too slow: %w", err)
+	}
+	return nil
+}
+
+// relayed returns a channel that is closed when the outputs' relays have ended.
+func (s *Stdio) relayed() <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		s.group.Wait()
 	}()
-	select {
-	case <-done:
-	case <-time.After(drainTimeout):
+	return done
+}
+
+// inTransit reports whether there is output that was not passed on yet.
+func (s *Stdio) inTransit() bool {
+	return s.writing.Load() > 0 || slices.ContainsFunc(s.outputs, pending)
+}
+
+// pending reports whether a FIFO has content; one that is closed has none.
+func pending(fifo *os.File) (has bool) {
+	conn, err := fifo.SyscallConn()
+	if err != nil {
+		return false
 	}
+	err = conn.Control(func(fd uintptr) { has = client.Pending(int(fd)) > 0 })
+	return err == nil && has
 }
 
 // close closes the FIFOs, which ends the relays, and removes their names.
 func (s *Stdio) close() error {
 	err := errors.Join(s.fifos.Close(), s.fifos.Remove())
-	s.drain()
+	select {
+	case <-s.relayed():
+	case <-time.After(closeTimeout):
+	}
 	return errors.Join(err, s.log.close())
 }

@@ -90,14 +90,23 @@ func (s *Store) RemoveContainer(name string) error {
 }
 
 // Rootfs makes the container's root file system and returns its mounts. Without
-// overlayfs there are none, and target gets a copy of the image's files.
+// overlayfs there are none, and target gets a copy of the image's files. The caller
+// has called Use.
 func (s *Store) Rootfs(name, target string) ([]*types.Mount, error) {
 	img, err := s.ImageOf(name)
 	if err != nil {
 		return nil, fmt.Errorf("make root file system: %w", err)
 	}
-	if !s.overlay {
-		from, _ := s.single(img)
+	overlay, err := s.overlay()
+	if err != nil {
+		return nil, fmt.Errorf("make root file system: %w", err)
+	}
+	if !overlay {
+		from, ok := s.single(img)
+		if !ok {
+			return nil, fmt.Errorf("copy root file system: image %s was unpacked as %d layers, and overlayfs cannot stack them now: %w",
+				img.Name, len(img.Layers), errdefs.ErrFailedPrecondition)
+		}
 		if err := cfs.CopyDir(target, from); err != nil {
 			return nil, fmt.Errorf("copy root file system: %w", err)
 		}

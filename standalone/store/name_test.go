@@ -34,12 +34,17 @@ func TestLayerNames(t *testing.T) {
 // The store's path becomes a part of mount options.
 func TestStoreWithAnOddPath(t *testing.T) {
 	s := newStore(t)
-	if !s.overlay {
+	if !stacks(t, s) {
 		t.Skip("no overlayfs here")
 	}
 	for _, name := range []string{"a:b", "a,b", `a\b`} {
 		root := filepath.Join(t.TempDir(), name)
-		if _, err := Open(root); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), root) {
+		odd, err := Open(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = odd.Add(t.Context(), Source{Layers: []Layer{layerOf(t, fileEntry("a", "a"))}}, quiet{})
+		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), root) {
 			t.Errorf("store %s: %v", root, err)
 		}
 	}

@@ -13,27 +13,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// tryOverlay reports whether the store's layers can be stacked. An error says nothing
+// about that.
+func (s *Store) tryOverlay() (bool, error) {
+	works, err := overlayWorks(filepath.Join(s.root, layersDir))
+	if err == nil && works {
+		err = checkDir(s.root)
+	}
+	if err != nil {
+		return false, fmt.Errorf("try overlayfs in the store: %w", err)
+	}
+	return works, nil
+}
+
 // overlayWorks reports whether directories below dir can be the layers of an
-// overlay: the kernel has overlayfs, and dir is not on an overlay itself. The
-// attempt leaves nothing.
-func overlayWorks(dir string) bool {
+// overlay: the kernel has overlayfs, and dir is not on an overlay itself. It is an
+// error if that cannot be tried. The attempt leaves nothing.
+func overlayWorks(dir string) (works bool, err error) {
 	probe, err := os.MkdirTemp(dir, newPrefix)
 	if err != nil {
-		return false
+		return false, err
 	}
-	defer os.RemoveAll(probe)
+	defer func() { err = errors.Join(err, os.RemoveAll(probe)) }()
 	for _, name := range []string{"lower", "upper", "work", "merged"} {
 		if err := os.Mkdir(filepath.Join(probe, name), 0o700); err != nil {
-			return false
+			return false, err
 		}
 	}
 	err = inOwnMounts(func() error {
 		if err := unix.Chdir(probe); err != nil {
 			return err
 		}
-		return unix.Mount("overlay", "merged", "overlay", 0, "lowerdir=lower,upperdir=upper,workdir=work")
+		works = unix.Mount("overlay", "merged", "overlay", 0, "lowerdir=lower,upperdir=upper,workdir=work") == nil
+		return nil
 	})
-	return err == nil
+	return works, err
 }
 
 // inRoot calls f on a thread whose root directory is root.

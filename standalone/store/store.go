@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +33,9 @@ const lockPause = 50 * time.Millisecond
 // Store is a store on disk. Any number of processes may use one.
 type Store struct {
 	root string
-	// overlay reports whether the kernel stacks layers.
-	overlay bool
+	// overlay reports whether the kernel stacks layers. Its first call makes a
+	// directory among them: the caller has called Use.
+	overlay func() (bool, error)
 }
 
 // Open opens the store at root, an absolute path, and creates what is missing of
@@ -45,11 +47,7 @@ func Open(root string) (*Store, error) {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
-	if s.overlay = overlayWorks(filepath.Join(root, layersDir)); s.overlay {
-		if err := checkDir(root); err != nil {
-			return nil, fmt.Errorf("open store: %w", err)
-		}
-	}
+	s.overlay = sync.OnceValues(s.tryOverlay)
 	return s, nil
 }
 

@@ -77,19 +77,31 @@ func newStore(t testing.TB) *Store {
 	return s
 }
 
+// stacks reports whether the store stacks layers.
+func stacks(t *testing.T, s *Store) bool {
+	t.Helper()
+	overlay, err := s.overlay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+func noOverlay() (bool, error) { return false, nil }
+
 // both calls f with a store that uses overlayfs, if the machine can, and with one
 // that does not.
 func both(t *testing.T, f func(t *testing.T, s *Store)) {
 	t.Run("overlay", func(t *testing.T) {
 		s := newStore(t)
-		if !s.overlay {
+		if !stacks(t, s) {
 			t.Skip("no overlayfs here")
 		}
 		f(t, s)
 	})
 	t.Run("flat", func(t *testing.T) {
 		s := newStore(t)
-		s.overlay = false
+		s.overlay = noOverlay
 		f(t, s)
 	})
 }

@@ -51,7 +51,7 @@ func TestSweepFreesWhatNothingUses(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	if !s.overlay {
+	if !stacks(t, s) {
 		t.Skip("layers are not shared without overlayfs")
 	}
 	sweep(false, append(slices.Clone(old.Layers), renewed.Layers...)...)
@@ -157,7 +157,7 @@ func TestRootfs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !s.overlay {
+		if !stacks(t, s) {
 			if _, err := os.Stat(filepath.Join(target, "b")); err != nil || len(mounts) != 0 {
 				t.Errorf("copy: %v, mounts %v", err, mounts)
 			}
@@ -190,7 +190,7 @@ func TestRootDirectoryOfADirectory(t *testing.T) {
 		if _, err := s.Rootfs("c", root); err != nil {
 			t.Fatal(err)
 		}
-		if s.overlay {
+		if stacks(t, s) {
 			root = filepath.Join(dir, "upper")
 		}
 		var stat unix.Stat_t

@@ -56,8 +56,12 @@ func (s *Store) Add(ctx context.Context, src Source, progress Progress) (Image, 
 		ids = append(ids, layer.DiffID)
 		img.Layers = append(img.Layers, layerName(identity.ChainID(ids)))
 	}
+	overlay, err := s.overlay()
+	if err != nil {
+		return Image{}, fmt.Errorf("unpack image %s: %w", src.Name, err)
+	}
 	unpack := s.unpackEach
-	if !s.overlay {
+	if !overlay {
 		unpack = s.unpackFlat
 	}
 	if err := unpack(ctx, src, &img, progress); err != nil {

@@ -36,7 +36,7 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	n.stop = stop
+	n.stop, n.log = stop, log
 	cmd := exec.CommandContext(ctx, path, args...)
 	// By a pipe: an AppArmor profile of the program may not allow the file.
 	said := struct{ io.Writer }{out}
@@ -79,7 +79,7 @@ func ownMounts() error {
 	return nil
 }
 
-// ended returns the error for a program that ended before it was ready.
+// ended returns the error for a program that ended before its time.
 func (n *Net) ended(log string) error {
 	said := ""
 	if f, err := os.Open(log); err == nil {

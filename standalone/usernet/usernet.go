@@ -45,6 +45,7 @@ type Net struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when the program has ended
 	err  error         // why it ended; read only after done is closed
+	log  string        // the file with its output; set before it starts
 }
 
 // starter starts one program in the namespace and returns when packets flow.
@@ -106,6 +107,9 @@ func (n *Net) Path() string {
 // Done returns a channel that is closed when the program has ended, by Close or
 // by itself.
 func (n *Net) Done() <-chan struct{} { return n.done }
+
+// Err returns why the program has ended, with its last words; Done is closed.
+func (n *Net) Err() error { return fmt.Errorf("network: %s: %w", n.Program, n.ended(n.log)) }
 
 // Close ends the program, and the namespace unless another process has it open.
 func (n *Net) Close() error {

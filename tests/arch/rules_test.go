@@ -32,7 +32,7 @@ var layers = []struct {
 	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api", "internal"}},
 	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone", "installer"}},
 	{"shim", []string{"shim", "virtcontainers"}},
-	{"standalone", []string{"standalone", "shim/client", "virtcontainers/bundle", "virtcontainers/persist", "virtcontainers/netns"}},
+	{"standalone", []string{"standalone", "shim/client", "shim/shimtest", "virtcontainers/bundle", "virtcontainers/persist", "virtcontainers/netns"}},
 	{"installer", []string{"installer"}},
 	{"deploy", []string{"deploy"}},
 	{"guest-image", []string{"guest-image", "agent/api"}},

@@ -1,11 +1,14 @@
 package monitor
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/client"
 )
 
 // blockSize is the most that one read or splice transfers, in bytes, and the size
@@ -117,28 +120,8 @@ func retry(fd int, events int16, call func() (int, error)) (int, error) {
 // awaitQuiet waits for the stream's end, or until nothing was in transit for some
 // time. If the host's end accepts no bytes, it waits as long as the reader takes.
 func (r *relay) awaitQuiet(quiet time.Duration) {
-	const look = 20 * time.Millisecond
-	for silent := time.Duration(0); silent < quiet; {
-		select {
-		case <-r.done:
-			return
-		case <-time.After(look):
-		}
-		silent += look
-		if r.writing.Load() || pending(r.src) > 0 {
-			silent = 0
-		}
-	}
-}
-
-// pending is the number of bytes in a pipe (FIONREAD, which package unix calls
-// TIOCINQ).
-func pending(fd int) int {
-	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
-	if err != nil {
-		return 0
-	}
-	return n
+	inTransit := func() bool { return r.writing.Load() || client.Pending(r.src) > 0 }
+	_ = client.AwaitQuiet(context.Background(), r.done, inTransit, quiet) // that context does not end
 }
 
 func isPipe(fd int) bool {

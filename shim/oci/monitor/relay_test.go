@@ -10,6 +10,8 @@ import (
 
 	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/client"
 )
 
 const patience = 20 * time.Second
@@ -102,7 +104,7 @@ func TestInputBeforeItsReader(t *testing.T) {
 	_ = w.Close()
 	s := streams{host: [3]int{int(src.Fd()), -1, -1}, guest: [3]int{fifo, -1, -1}}
 	relays := s.relay()
-	for pending(int(src.Fd())) > 0 { // all but the end has been read
+	for client.Pending(int(src.Fd())) > 0 { // all but the end has been read
 		time.Sleep(time.Millisecond)
 	}
 	select {

@@ -13,15 +13,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-const (
-	// callTimeout bounds every call to the shim except Wait.
-	callTimeout = 30 * time.Second
-	// quiet is how long the output of a process that has ended must have been
-	// quiet to count as complete if its stream does not end: a child of the
-	// process may hold it. The shim answers Wait after the process's own output
-	// is in the FIFO.
-	quiet = 300 * time.Millisecond
-)
+// callTimeout bounds every call to the shim except Wait.
+const callTimeout = 30 * time.Second
 
 // session is one process from its start to its end.
 type session struct {
@@ -80,7 +73,7 @@ func (s *session) end() int {
 	s.signals.stop()
 	for _, r := range s.relays {
 		if r.output {
-			r.awaitQuiet(quiet)
+			r.awaitQuiet(client.Quiet)
 		}
 	}
 	s.forget()
