@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -33,10 +34,17 @@ func (c *Container) pauseInGuest(ctx context.Context, client *guest.Client) erro
 	if !guest.Unanswered(ctx, err) {
 		return err
 	}
-	if thawErr := c.thaw(ctx, client); thawErr != nil {
-		return errors.Join(err, thawErr)
+	return errors.Join(err, c.thawLate(ctx, client))
+}
+
+// thawLate is thaw for a container that the guest may be about to freeze: it is repeated
+// as long as that may begin.
+func (c *Container) thawLate(ctx context.Context, client *guest.Client) error {
+	for began := time.Now(); ; time.Sleep(deletePause) {
+		if err := c.thaw(ctx, client); time.Since(began) >= beginWait {
+			return err
+		}
 	}
-	return err
 }
 
 // Resume lets a paused container run. One that the guest runs already, because it did

@@ -176,6 +176,40 @@ func TestPauseAnsweredTooLate(t *testing.T) {
 	p.checkTurns(c)
 }
 
+// A pause that was given up, and that the guest begins after it has refused to resume the
+// container, which still runs then, is undone too.
+func TestPauseBeginsTooLate(t *testing.T) {
+	p := newPod(t)
+	c := p.run(sandboxID)
+	came, refused, begun := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	p.host.Agent.After("Pause", func(context.Context, proto.Message) error {
+		close(begun)
+		return nil
+	})
+	p.host.Agent.Hook("Pause", func(context.Context, proto.Message) error {
+		close(came)
+		<-refused
+		return nil
+	})
+	p.host.Agent.Hook("Resume", func(context.Context, proto.Message) error {
+		p.host.Agent.Hook("Resume", nil)
+		time.AfterFunc(20*time.Millisecond, func() { close(refused) })
+		return nil
+	})
+	ctx, giveUp := context.WithCancel(t.Context())
+	go func() {
+		<-came
+		giveUp()
+	}()
+	if err := c.Pause(ctx, func() { t.Error("a change that did not happen was announced") }); !errors.Is(err, context.Canceled) {
+		t.Errorf("pause: %v", err)
+	}
+	<-begun
+	p.host.Agent.Hook("Pause", nil)
+	p.host.Agent.After("Pause", nil)
+	p.checkTurns(c)
+}
+
 // A resume that the guest finishes when its caller has gone can be repeated.
 func TestResumeAnsweredTooLate(t *testing.T) {
 	p := newPod(t)

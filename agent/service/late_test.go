@@ -110,6 +110,12 @@ func TestEndOfAnExecThatStarts(t *testing.T) {
 	}
 }
 
+func isDoomed(p *process) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.doomed
+}
+
 // A deletion waits for the end of the exec's start.
 func TestDeleteOfAnExecThatStarts(t *testing.T) {
 	pod, runtime := testPod(t)
@@ -119,6 +125,13 @@ func TestDeleteOfAnExecThatStarts(t *testing.T) {
 		_, err := pod.delete(t.Context(), "c", "e")
 		deleted <- err
 	}()
+	_, exec, err := pod.process("c", "e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); !isDoomed(exec) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 	select {
 	case err := <-deleted:
 		t.Errorf("deleted while it starts: %v", err)

@@ -78,7 +78,7 @@ func TestHungClose(t *testing.T) {
 		}
 	}
 	await := func(what string, flushing <-chan struct{}, closing func(context.Context) error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := closing(ctx); err == nil || !strings.Contains(err.Error(), `"`+what+`"`) {
 			t.Errorf("error for the mount %s: %v, want one that names it", what, err)

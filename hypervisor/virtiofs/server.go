@@ -47,7 +47,9 @@ type Server struct {
 // waits for a hung file system, and the pod's teardown has already waited for the guest.
 const closeWait = 10 * time.Second
 
-var errClose = fmt.Errorf("they are not closed after %v", closeWait)
+// dropWait is how long Drop waits for files to be closed: a container's deletion has
+// more to do.
+const dropWait = 3 * time.Second
 
 // Start starts to serve. It fails if the host's kernel cannot confine threads.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
@@ -111,7 +113,7 @@ func (s *Server) release() error {
 
 // closeFiles closes what the guest has open.
 func (s *Server) closeFiles() error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), closeWait, errClose)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeWait, fmt.Errorf("they are not closed after %v", closeWait))
 	defer cancel()
 	return s.fs.Close(ctx)
 }
@@ -153,13 +155,13 @@ func (s *Server) Settled() error {
 	return errors.Join(errs...)
 }
 
-// Drop releases what is mounted at and below a path of the share. It waits up to 10 s for
+// Drop releases what is mounted at and below paths of the share. It waits up to 3 s for
 // files that the guest has left open there to be closed; an error says that the host's file
-// system hangs.
-func (s *Server) Drop(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, closeWait, errClose)
+// system hangs, and all else was done.
+func (s *Server) Drop(ctx context.Context, paths ...string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, dropWait, fmt.Errorf("they are not closed after %v", dropWait))
 	defer cancel()
-	return s.fs.Drop(ctx, path)
+	return s.fs.Drop(ctx, paths...)
 }
 
 // Idle reports whether the guest has nothing open in the mounts at and below a path of

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -144,6 +145,42 @@ func TestDelete(t *testing.T) {
 		if exit, err := Delete(ctx, p); err != nil || exit.Status != 137 {
 			t.Errorf("exit %v, %v", exit, err)
 		}
+	}
+}
+
+// A shim that has been started when its start is cancelled does not stay.
+func TestCancelledStart(t *testing.T) {
+	p := newProgram(t, "c1")
+	dir := t.TempDir()
+	shim, started := filepath.Join(dir, ShimName), filepath.Join(dir, "started") // delete looks for its name
+	self, err := os.ReadFile(p.Path)
+	if err == nil {
+		err = os.WriteFile(shim, self, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\n%q \"$@\" || exit $?\nfor last; do :; done\n"+
+		"[ $last != start ] || { : > %q; exec sleep 60; }\n", shim, started)
+	p.Path = filepath.Join(dir, "program")
+	if err := os.WriteFile(p.Path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(started); err == nil {
+				cancel()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if _, err := Start(ctx, p); err == nil {
+		t.Fatal("it started")
+	}
+	if pid := shimPID(t, p); alive(pid) {
+		t.Error("the shim still runs", unix.Kill(pid, unix.SIGKILL))
 	}
 }
 

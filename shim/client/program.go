@@ -65,7 +65,12 @@ func Start(ctx context.Context, p Program) (*Shim, error) {
 		return nil, err
 	}
 	if _, err := p.call(ctx, "start"); err != nil {
-		return nil, fmt.Errorf("start shim of container %s: %w", p.ID, err)
+		err = fmt.Errorf("start shim of container %s: %w", p.ID, err)
+		if ctx.Err() != nil { // the program was killed, and may have started the shim
+			_, deleteErr := Delete(context.WithoutCancel(ctx), p)
+			err = errors.Join(err, deleteErr)
+		}
+		return nil, err
 	}
 	s, err := Connect(ctx, p.Bundle)
 	if err != nil {

@@ -232,13 +232,13 @@ func TestAbandoned(t *testing.T) {
 
 // A shim stays while its engine tries again.
 func TestNotAbandonedMeanwhile(t *testing.T) {
-	s := newShim(t, func(o *task.Options) { o.AbandonAfter = 100 * time.Millisecond })
+	s := newShim(t, func(o *task.Options) { o.AbandonAfter = time.Second })
 	s.host.Agent.Fail(fakeguest.OpenTransport, errInjected)
 	if _, err := s.Create(t.Context(), s.request(t, sandboxID)); err == nil {
 		t.Fatal("a container was created")
 	}
 	s.host.Agent.Hook(fakeguest.OpenTransport, func(context.Context, proto.Message) error {
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond)
 		return nil
 	})
 	s.create(t, sandboxID)

@@ -91,7 +91,7 @@ func TestExecOfTheSameIDIsKept(t *testing.T) {
 // A pod that hibernates sleeps on: its execs that ended before are forgotten once it is
 // awake.
 func TestForgottenExecsDoNotWake(t *testing.T) {
-	const kept = 300 * time.Millisecond
+	const kept = 2 * time.Second // longer than it takes to have the pod sleep
 	s := newShim(t, func(o *task.Options) { o.KeepExecs = kept })
 	ctx := t.Context()
 	pod := s.sleeper(t)
@@ -108,7 +108,7 @@ func TestForgottenExecsDoNotWake(t *testing.T) {
 	if _, err := pod.Hibernate(ctx); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * kept)
+	time.Sleep(kept + kept/4)
 	if pod.Describe().Hibernation == nil {
 		t.Error("the pod was woken")
 	}

@@ -118,6 +118,7 @@ for p in "${unpack[@]}"; do
 		ln -sfn "../$box" build/packages/bin/busybox
 	fi
 	mv "$work/$p" "build/packages/$p"
+	chown --reference=. build && chown -R --reference=. build/packages # a user builds there
 done
 
 [ ${#missing[@]} -gt 0 ] || exit 0

@@ -118,7 +118,7 @@ func (c *Container) Spec() (*Spec, error) {
 	return &Spec{Guest: filtered, Storages: c.storages, Devices: c.devices}, nil
 }
 
-// releaseWait bounds a Release.
+// releaseWait bounds each step of a Release.
 const releaseWait = 10 * time.Second
 
 // Created records that the guest has made the container.
@@ -138,11 +138,11 @@ func (c *Container) AwaitIdle(ctx context.Context) bool {
 // and goes on after an error. The guest must no longer use the files. A second
 // call does nothing.
 func (c *Container) Release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
-	defer cancel()
 	var errs []error
 	for _, undo := range slices.Backward(c.undos) {
-		errs = append(errs, undo(ctx))
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
+		errs = append(errs, undo(bounded))
+		cancel()
 	}
 	c.undos = nil
 	return errors.Join(errs...)

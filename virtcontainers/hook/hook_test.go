@@ -129,9 +129,9 @@ func TestRunAll(t *testing.T) {
 // Each hook has its timeout, or else the fallback, whatever the others took.
 func TestTimesOfHooks(t *testing.T) {
 	s, long := state(t), 60
-	slow, slower := shell("sleep 0.5; > first"), shell("sleep 0.5; > second")
-	slow.Timeout, slower.Timeout = &long, &long
-	err := hook.RunAll(t.Context(), 300*time.Millisecond, hook.Poststop, []specs.Hook{slow, shell("sleep 1000"), slower, shell("> last")}, s)
+	slow, slower, last := shell("sleep 0.5; > first"), shell("sleep 0.5; > second"), shell("> last")
+	slow.Timeout, slower.Timeout, last.Timeout = &long, &long, &long
+	err := hook.RunAll(t.Context(), 300*time.Millisecond, hook.Poststop, []specs.Hook{slow, shell("sleep 1000"), slower, last}, s)
 	if err == nil || !strings.Contains(err.Error(), "hooks.poststop[1] /bin/sh") || !strings.Contains(err.Error(), "had 300ms") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want an error of the second hook alone", err)
 	}

@@ -113,6 +113,8 @@ type Pod struct {
 	telling ctxmutex.Mutex
 	// told is what the guest has; nil if that is not known. telling guards it.
 	told *api.SetNetworkRequest
+	// dns is the last resolv.conf that could be read. telling guards it.
+	dns *api.DNS
 	// refusal is the watch's last: package network returns it only once.
 	refusal atomic.Pointer[refusal]
 }
@@ -271,13 +273,15 @@ func (p *Pod) wanted(ctx context.Context) *api.SetNetworkRequest {
 	}
 	dns, err := readDNS(ctx, p.opts.Spec.ResolvConf)
 	switch {
-	case errors.Is(err, intime.ErrUnanswered):
+	case errors.Is(err, intime.ErrUnanswered), errdefs.IsUnavailable(err):
 		log.G(ctx).WithError(err).Warn("the guest's own resolver keeps its settings")
-		dns = p.told.GetDns()
 	case err != nil: // /dev/null, or gone by now: containers have it as it is
 		log.G(ctx).WithError(err).Warn("the guest's own resolver has no settings")
+		p.dns = nil
+	default:
+		p.dns = dns
 	}
-	want.Hostname, want.Dns = p.opts.Hostname, dns
+	want.Hostname, want.Dns = p.opts.Hostname, p.dns
 	return want
 }
 

@@ -119,8 +119,8 @@ func (r *resolvers) settle(addr netip.Addr, opened *reverse.Resolver, err error)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.giveUp, addr)
-	if err == nil && r.closed {
-		err = errForwardStopped
+	if r.closed {
+		err = errors.Join(errForwardStopped, err)
 	}
 	if err != nil {
 		delete(r.open, addr)

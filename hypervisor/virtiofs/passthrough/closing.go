@@ -3,6 +3,7 @@ package passthrough
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // closing are descriptors to be closed, by their mounts. Closing a file writes back what
@@ -28,6 +29,12 @@ func (c closing) within(ctx context.Context) error {
 		select {
 		case t := <-done:
 			delete(left, t)
+			continue
+		default:
+		}
+		select {
+		case t := <-done:
+			delete(left, t)
 		case <-ctx.Done():
 			return hungClose(left, context.Cause(ctx))
 		}
@@ -37,11 +44,12 @@ func (c closing) within(ctx context.Context) error {
 
 // hungClose is the error for mounts whose files could not be closed in time.
 func hungClose(left map[*tree]bool, cause error) error {
-	first := ""
+	var paths []string
 	for t := range left {
-		if first == "" || t.path < first {
-			first = t.path
+		if t.path != "" { // the share's own tree
+			paths = append(paths, t.path)
 		}
 	}
-	return fmt.Errorf("close files below %q in the share, and of %d other mounts: the host's file system hangs: %w", first, len(left)-1, cause)
+	slices.Sort(paths)
+	return fmt.Errorf("close files below %q in the share, of %d mounts: the host's file system hangs: %w", paths[:min(len(paths), 3)], len(left), cause)
 }

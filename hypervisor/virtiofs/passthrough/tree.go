@@ -3,6 +3,7 @@ package passthrough
 import (
 	"context"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,16 +129,16 @@ func pathOf(n *node) string {
 	return where
 }
 
-// Drop releases everything that is mounted at and below a path of the share:
+// Drop releases everything that is mounted at and below paths of the share:
 // its descriptors are closed, those in use as soon as they become idle, and the
 // guest's nodes of it are stale. It waits within ctx for files to be closed; an error
 // says that the host's file system hangs.
-func (fs *FS) Drop(ctx context.Context, where string) error {
+func (fs *FS) Drop(ctx context.Context, where ...string) error {
 	fs.nodes.mu.Lock()
 	files := closing{}
 	dead := map[*tree]bool{}
 	for mount, t := range fs.nodes.trees {
-		if t.at(where) {
+		if slices.ContainsFunc(where, t.at) {
 			t.dead, dead[t] = true, true
 			delete(fs.nodes.trees, mount)
 		}

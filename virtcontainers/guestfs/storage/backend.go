@@ -37,9 +37,9 @@ type backend interface {
 	// settled returns an error if a guest whose machine has stopped waits for an
 	// answer; a daemon, which does not say, counts as settled.
 	settled() error
-	// drop closes the server's files in a directory of the share that was
+	// drop closes the server's files in directories of the share that were
 	// unmounted; an error says that they are not closed in time.
-	drop(ctx context.Context, dir string) error
+	drop(ctx context.Context, dirs []string) error
 	// idle reports whether the guest has nothing open in a directory of the share,
 	// and no request under way; a daemon, which does not say, counts as idle.
 	idle(dir string) bool
@@ -60,7 +60,7 @@ func (d *daemonBackend) stateErr() error       { return nil }
 func (d *daemonBackend) settled() error        { return nil }
 func (d *daemonBackend) idle(string) bool      { return true }
 
-func (d *daemonBackend) drop(context.Context, string) error { return nil }
+func (d *daemonBackend) drop(context.Context, []string) error { return nil }
 
 // reach implements backend: a daemon maps the machine's memory.
 func (d *daemonBackend) reach(hypervisor.MemoryOwner) error {
@@ -117,7 +117,9 @@ func (o *ownBackend) idle(dir string) bool  { return o.server.Idle(dir) }
 
 func (o *ownBackend) reach(owner hypervisor.MemoryOwner) error { return o.server.Reach(owner) }
 
-func (o *ownBackend) drop(ctx context.Context, dir string) error { return o.server.Drop(ctx, dir) }
+func (o *ownBackend) drop(ctx context.Context, dirs []string) error {
+	return o.server.Drop(ctx, dirs...)
+}
 
 func (o *ownBackend) attached(context.Context) error { return nil }
 

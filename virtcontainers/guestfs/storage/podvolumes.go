@@ -283,8 +283,10 @@ func (s *Share) removeVolumes(ctx context.Context, unused []*podVolume) error {
 	if s.closed.Load() {
 		return nil // Close removes them
 	}
-	for _, v := range unused {
-		err = errors.Join(err, s.served.drop(ctx, v.name()))
+	names := make([]string, len(unused))
+	for i, v := range unused {
+		names[i] = v.name()
 	}
+	s.drop(ctx, names...)
 	return err
 }

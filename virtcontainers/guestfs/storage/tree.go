@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
@@ -159,10 +160,20 @@ func (s *Share) RemoveContainer(ctx context.Context, id string) error {
 	}
 	// The source of a mount stays busy on the host while this process has it
 	// open.
-	if err := errors.Join(err, s.served.drop(ctx, id)); err != nil {
+	s.drop(ctx, id)
+	if err != nil {
 		return fmt.Errorf("unshare container: %w", err)
 	}
 	return nil
+}
+
+// drop has the server close its files in directories that were unmounted. If a file
+// system of the host hangs, they are closed when it answers, and the log says so: the
+// container is gone all the same.
+func (s *Share) drop(ctx context.Context, dirs ...string) {
+	if err := s.served.drop(ctx, dirs); err != nil {
+		log.G(ctx).WithError(err).Warn("files that a container has left open stay open on the host")
+	}
 }
 
 // removeTree removes a container's mounts and mount points; it runs on the
