@@ -24,11 +24,11 @@ func TestCRIO(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.exit(t, "c1", "", 137)
+		s.events.await(t, "exit c1=137") // the file comes before
 		if _, err := os.Stat(filepath.Join(state.Bundle, "oom")); (err == nil) != (address == "") {
 			t.Errorf("address %q: the file that says out of memory: %v", address, err)
 		}
-		s.exit(t, "c1", "", 137)
-		s.events.await(t, "exit c1=137")
 		if _, err := s.Kill(t.Context(), &taskapi.KillRequest{ID: "c1", Signal: 15}); (err == nil) != (address == "") {
 			t.Errorf("address %q: a signal to what has ended: %v", address, err)
 		}
