@@ -66,7 +66,7 @@ func (ns *namespace) checkFree(names ...string) error {
 }
 
 func errTaken(name string) error {
-	return fmt.Errorf("make link %s: the network namespace has it already, so another virtual machine is in it (--network container:X is for containers of one pod): %w", name, errdefs.ErrAlreadyExists)
+	return fmt.Errorf("make link %s: the network namespace has it already, so another VM is in it (--network container:X is for containers of one pod): %w", name, errdefs.ErrAlreadyExists)
 }
 
 // openTap opens an existing tap. It returns a single queue if the tap was made
