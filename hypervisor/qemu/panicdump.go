@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
@@ -114,9 +115,13 @@ func makeDump(ctx context.Context, dir string, size uint64) (*os.File, error) {
 		if err := roomFor(dir, size); err != nil {
 			return nil, err
 		}
-		return os.OpenFile(filepath.Join(dir, time.Now().UTC().Format(dumpName)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		file, err := os.OpenFile(filepath.Join(dir, time.Now().UTC().Format(dumpName)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("make dump: %w", err)
+		}
+		return file, nil
 	}, func(file *os.File) { _ = endDump(context.Background(), file, false) })
-	if errors.Is(err, intime.ErrUnanswered) {
+	if errors.Is(err, intime.ErrUnanswered) || errdefs.IsUnavailable(err) {
 		return nil, fmt.Errorf("make dump in %s: %w", dir, err)
 	}
 	return file, err

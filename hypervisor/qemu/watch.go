@@ -48,8 +48,14 @@ func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
 	}
 }
 
-// maxReason bounds QEMU's reason of a shutdown, in bytes: it is one of a few words.
-const maxReason = 64
+// maxWord bounds a word of QEMU's in an event, such as the reason of a shutdown, in bytes.
+const maxWord = 64
+
+// textOf returns a text of an event, safe to log; "" if it is none.
+func textOf(ev qmp.Event, key string) string {
+	text, _ := ev.Data[key].(string)
+	return child.Printable(text[:min(len(text), maxWord)])
+}
 
 // note records a SHUTDOWN event, after which QEMU exits.
 func (vm *VM) note(ev qmp.Event) bool {
@@ -57,10 +63,9 @@ func (vm *VM) note(ev qmp.Event) bool {
 		return false
 	}
 	guest, _ := ev.Data["guest"].(bool)
-	reason, _ := ev.Data["reason"].(string)
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
-	vm.shutdown = &shutdown{guest: guest, reason: child.Printable(reason[:min(len(reason), maxReason)])}
+	vm.shutdown = &shutdown{guest: guest, reason: textOf(ev, "reason")}
 	return true
 }
 

@@ -173,8 +173,8 @@ func (s *Server) Idle(path string) bool {
 
 // Close stops serving. When it returns, every write whose success was reported
 // to the guest is in the host's file system. It waits up to 10 s each for the
-// connection, for requests being served and for files to be closed; what hangs for longer is left behind,
-// and the error says so. It may be called again.
+// connection, for requests being served and for files to be closed; what hangs for
+// longer is left behind, and the error says so. It may be called again.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	front, again := s.front, s.closed

@@ -73,6 +73,7 @@ const buildTag = "no_grpc"
 var foreign = map[string][]string{
 	"shim":                             {"github.com/opencontainers/runc"},
 	"virtcontainers":                   {"github.com/opencontainers/runc"},
+	"shim/cmd/kata-runtime":            {module + "/shim/shimtest"},
 	"shim/cmd/containerd-shim-kata-v2": append([]string{"github.com/google/go-containerregistry"}, heavy...),
 	"agent/cmd/kata-agent":             heavy,
 	"hypervisor":                       {"github.com/opencontainers/runc", "github.com/vishvananda/netlink"},

@@ -16,7 +16,8 @@
 //
 // Each mount in the share is its own tree (tree.go), a submount for the guest,
 // with its own cache policy. When its mount is removed, a tree is dropped: its
-// descriptors are closed and its nodes become stale. The host may unmount a mount
+// descriptors are closed and its nodes become stale. Files are closed apart from those of
+// other mounts, because a close may hang (closing.go). The host may unmount a mount
 // inside a volume, because such a mount is held only while it is used (lent.go).
 //
 // A proc file system of the host does not show this process to a guest
