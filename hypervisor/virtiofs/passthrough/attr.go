@@ -34,6 +34,7 @@ func (fs *FS) statx(t *Thread, r *wire.Request) unix.Errno {
 	var out fuse.StatxOut
 	setTime(&out.AttrValid, &out.AttrValidNsec, n.tree.policy.Attributes)
 	out.Statx.FromStatx(&t.stx)
+	out.Ino = n.inode(t.stx.Ino)
 	// The host's attributes about mounts and volumes mean nothing in the guest.
 	out.Attributes, out.AttributesMask = 0, 0
 	out.Mask &= unix.STATX_BASIC_STATS | unix.STATX_BTIME
@@ -68,7 +69,7 @@ func (fs *FS) look(t *Thread, id, fh uint64, byHandle bool) (*node, unix.Errno) 
 func putAttr(r *wire.Request, n *node, stx *unix.Statx_t) {
 	var out fuse.AttrOut
 	setTime(&out.AttrValid, &out.AttrValidNsec, n.tree.policy.Attributes)
-	fillAttr(stx, &out.Attr)
+	fillAttr(n, stx, &out.Attr)
 	wire.Put(r, &out)
 }
 

@@ -73,6 +73,7 @@ func (fs *FS) readdirplus(t *Thread, r *wire.Request) unix.Errno {
 			if fs.entry(t, h.node, h.fd, e.name, &out) != 0 {
 				out = fuse.EntryOut{}
 			}
+			e.ino = withDevice(e.ino, out.Ino)
 		}
 		wire.Put(r, &out)
 		e.put(r)

@@ -18,7 +18,8 @@
 // with its own cache policy. When its mount is removed, a tree is dropped: its
 // descriptors are closed and its nodes become stale. Files are closed apart from those of
 // other mounts, because a close may hang (closing.go). The host may unmount a mount
-// inside a volume, because such a mount is held only while it is used (lent.go).
+// inside a volume, because such a mount is held only while it is used (lent.go). If a
+// tree's files have several devices, their inode numbers say which (inode.go).
 //
 // A proc file system of the host does not show this process to a guest
 // (ownprocess.go). What the host's kernel makes when it is read is not cached

@@ -244,6 +244,7 @@ func (l *loader) settle(n, parent *node, fd int) (spare int) {
 		return fd
 	}
 	n.key, n.tree, n.parent = k, tree, parent
+	n.device = tree.device(parent, k, n.kind)
 	tb.byKey[k] = n
 	parent.refs++
 	tree.nodes++

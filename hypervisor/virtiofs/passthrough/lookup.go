@@ -161,7 +161,9 @@ func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []in
 	if tb.live() >= maxNodes {
 		return nil, nil, unix.ENFILE
 	}
-	return tb.add(k, tree, dir, name, kind), nil, 0
+	n = tb.add(k, tree, dir, name, kind)
+	n.device = tree.device(dir, k, kind)
+	return n, nil, 0
 }
 
 // fillEntry describes a node to the guest. The policy of the directory, which
@@ -174,16 +176,16 @@ func fillEntry(dir, n *node, stx *unix.Statx_t, out *fuse.EntryOut) {
 	}
 	setTime(&out.EntryValid, &out.EntryValidNsec, valid)
 	setTime(&out.AttrValid, &out.AttrValidNsec, n.tree.policy.Attributes)
-	fillAttr(stx, &out.Attr)
+	fillAttr(n, stx, &out.Attr)
 }
 
 func setTime(sec *uint64, nsec *uint32, d time.Duration) {
 	*sec, *nsec = uint64(d/time.Second), uint32(d%time.Second)
 }
 
-func fillAttr(stx *unix.Statx_t, a *fuse.Attr) {
+func fillAttr(n *node, stx *unix.Statx_t, a *fuse.Attr) {
 	*a = fuse.Attr{
-		Ino: stx.Ino, Size: stx.Size, Blocks: stx.Blocks,
+		Ino: n.inode(stx.Ino), Size: stx.Size, Blocks: stx.Blocks,
 		Atime: uint64(stx.Atime.Sec), Mtime: uint64(stx.Mtime.Sec), Ctime: uint64(stx.Ctime.Sec),
 		Atimensec: stx.Atime.Nsec, Mtimensec: stx.Mtime.Nsec, Ctimensec: stx.Ctime.Nsec,
 		Mode: uint32(stx.Mode), Nlink: stx.Nlink, Owner: fuse.Owner{Uid: stx.Uid, Gid: stx.Gid},

@@ -20,8 +20,8 @@ type key struct {
 	dev  uint32 // the file's device; overlayfs has several in one mount
 }
 
-// node is a file that the guest knows. id, key, tree and kind are immutable,
-// except that a loaded one gets its key and tree when it is found (load.go);
+// node is a file that the guest knows. id, key, tree, kind and device are immutable,
+// except that a loaded one gets its key, tree and device when it is found (load.go);
 // table.mu guards the rest.
 type node struct {
 	key  key
@@ -37,6 +37,7 @@ type node struct {
 	refs    int32
 	slot    int32 // index of its descriptor's slot, -1 for none
 	kind    uint32
+	device  uint16 // tree.device
 }
 
 // isDir reports whether the node is a directory.

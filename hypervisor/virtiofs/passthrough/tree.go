@@ -65,8 +65,9 @@ type tree struct {
 	contents atomic.Int32
 
 	// table.mu guards the following.
-	nodes int
-	dead  bool
+	nodes   int
+	dead    bool
+	devices []uint32 // inode.go
 }
 
 // dirFlags returns the caching flags of the reply to an open of a directory.
