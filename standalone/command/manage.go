@@ -65,14 +65,23 @@ func rmAction(ctx context.Context, c *cli.Command) error {
 		if err != nil {
 			return exitWith(0, err)
 		}
-		return exitWith(0, m.Store.Sweep(true))
+		ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+		defer stop()
+		return exitWith(0, rmImages(ctx, c, m))
 	}
 	return named(ctx, c, 0, func(ctx context.Context, m *container.Manager, name string) error {
 		if err := m.Remove(ctx, name, c.Bool("force")); err != nil || !c.Bool("images") {
 			return err
 		}
-		return m.Store.Sweep(true)
+		return rmImages(ctx, c, m)
 	})
+}
+
+// rmImages removes the images that no container uses, once no other kata-runtime pulls
+// one or starts a container.
+func rmImages(ctx context.Context, c *cli.Command, m *container.Manager) error {
+	defer saySlow(c.Root().ErrWriter, patience, "kata-runtime: rm --images: waiting until no image is pulled and no container started")()
+	return m.Store.SweepImages(ctx)
 }
 
 // named calls f for each container named in the arguments; at most most of them,

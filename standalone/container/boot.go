@@ -121,7 +121,7 @@ func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	}
 	c.warn(stdio, c.unwind(ctx))
 	if c.record.Remove {
-		c.warn(stdio, c.m.Store.Sweep(false))
+		c.warn(stdio, c.m.Store.Sweep())
 	} else if err := c.m.write(c.record); err != nil {
 		stdio.warn(err)
 	}

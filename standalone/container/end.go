@@ -197,7 +197,7 @@ func (m *Manager) remove(ctx context.Context, name string) error {
 	if err := m.Store.RemoveContainer(name); err != nil {
 		return err
 	}
-	return m.Store.Sweep(false)
+	return m.Store.Sweep()
 }
 
 // SweepDead removes the containers that were to be removed at their end but whose

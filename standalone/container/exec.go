@@ -68,15 +68,7 @@ func (m *Manager) execRequest(ctx context.Context, name string, o spec.Options) 
 	if err != nil {
 		return nil, err
 	}
-	img, err := m.Store.ImageOf(name)
-	if err != nil {
-		return nil, err
-	}
-	var process *specs.Process
-	err = m.Store.View(ctx, img, func(root string) (err error) {
-		process, err = spec.Exec(ctx, root, s.Process, o)
-		return err
-	})
+	process, err := m.execProcess(ctx, name, s.Process, o)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +80,19 @@ func (m *Manager) execRequest(ctx context.Context, name string, o spec.Options) 
 		ID: name, ExecID: "exec-" + randomName(), Terminal: o.Terminal,
 		Spec: &anypb.Any{TypeUrl: processType, Value: data},
 	}, nil
+}
+
+// execProcess makes the command's process. Its user is one of the container's as they
+// are now.
+func (m *Manager) execProcess(ctx context.Context, name string, of *specs.Process, o spec.Options) (process *specs.Process, err error) {
+	if o.User == "" {
+		return spec.Exec(ctx, "", of, o)
+	}
+	err = m.Store.Users(ctx, name, func(root string) error {
+		process, err = spec.Exec(ctx, root, of, o)
+		return err
+	})
+	return process, err
 }
 
 // Wait waits until the command has ended and its output was passed on, and

@@ -54,6 +54,9 @@ func (c *Container) writeSpec(ctx context.Context, o *Options) error {
 	o.Spec.ID = c.Name
 	var s *specs.Spec
 	err := c.m.Store.View(ctx, c.img, func(root string) (err error) {
+		if err := c.addVolumes(root, o); err != nil {
+			return err
+		}
 		s, err = spec.New(ctx, root, c.img.Config, o.Spec)
 		return err
 	})

@@ -185,7 +185,8 @@ func checkUserFiles(root string) error {
 }
 
 // Exec makes the process of an exec: the container's own process with the options
-// that are set. Options that do not concern a process are ignored.
+// that are set. root is a directory with the container's files of users and groups; it is
+// not used without a user. Options that do not concern a process are ignored.
 func Exec(ctx context.Context, root string, of *specs.Process, o Options) (*specs.Process, error) {
 	p := *of
 	p.Args, p.Terminal = o.Args, o.Terminal

@@ -64,7 +64,7 @@ func TestStoreInBrackets(t *testing.T) {
 		if _, err := s.MakeContainer("c", img); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Sweep(forget); err != nil {
+		if err := sweepStore(t, s, forget); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Find("image"); err != nil {
@@ -73,7 +73,7 @@ func TestStoreInBrackets(t *testing.T) {
 		if err := s.RemoveContainer("c"); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Sweep(forget); err != nil {
+		if err := sweepStore(t, s, forget); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Find("image"); (err != nil) != forget {

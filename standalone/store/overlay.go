@@ -87,14 +87,23 @@ func inOwnMounts(f func() error) error {
 // files. Only that thread sees the directory, and only while f runs. It waits as Use
 // does.
 func (s *Store) View(ctx context.Context, img Image, f func(root string) error) (err error) {
+	if dir, ok := s.single(img); ok {
+		unlock, err := s.Use(ctx) // a sweep would remove the directory
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(dir), unlock())
+	}
+	return s.stacked(ctx, topFirst(img.Layers, ""), f)
+}
+
+// stacked is View with directories in overlayfs' order. Relative ones are layers.
+func (s *Store) stacked(ctx context.Context, lower string, f func(root string) error) (err error) {
 	unlock, err := s.Use(ctx) // a sweep would remove the directory
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if dir, ok := s.single(img); ok {
-		return f(dir)
-	}
 	target, err := os.MkdirTemp(filepath.Join(s.root, layersDir), newPrefix)
 	if err != nil {
 		return fmt.Errorf("inspect image: %w", err)
@@ -103,7 +112,8 @@ func (s *Store) View(ctx context.Context, img Image, f func(root string) error) 
 		if err := unix.Chdir(filepath.Join(s.root, layersDir)); err != nil {
 			return fmt.Errorf("inspect image: %w", err)
 		}
-		if err := unix.Mount("overlay", target, "overlay", unix.MS_RDONLY, "lowerdir="+topFirst(img.Layers, "")); err != nil {
+		// Without index=off a kernel may refuse a directory that another overlay writes to.
+		if err := unix.Mount("overlay", target, "overlay", unix.MS_RDONLY, "index=off,lowerdir="+lower); err != nil {
 			return fmt.Errorf("inspect image: mount overlay: %w", err)
 		}
 		return f(target)

@@ -18,7 +18,7 @@ func TestOverlayIsTriedDuringSweeps(t *testing.T) {
 	stop, swept := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
-			err := s.Sweep(false)
+			err := s.Sweep()
 			select {
 			case <-stop:
 				swept <- err

@@ -90,16 +90,27 @@ func (s *Store) lock(ctx context.Context, name string, how int) (func() error, e
 }
 
 // Sweep removes layers that neither an image nor a container uses, and what
-// killed processes left. With unused it first removes images that no container
-// runs. It does nothing while another process uses the store.
-func (s *Store) Sweep(unused bool) error {
-	return s.ifUnused(func() error {
-		used, err := s.usedLayers(unused)
-		if err != nil {
-			return err
-		}
-		return s.removeLayersBut(used)
-	})
+// killed processes left. It does nothing while another process uses the store.
+func (s *Store) Sweep() error {
+	return s.ifUnused(func() error { return s.sweep(false) })
+}
+
+// SweepImages is Sweep, and removes the images that no container runs first. It waits
+// until no other process uses the store, or ctx has ended.
+func (s *Store) SweepImages(ctx context.Context) error {
+	unlock, err := s.lock(ctx, useLock, unix.LOCK_EX)
+	if err != nil {
+		return fmt.Errorf("remove images: %w", err)
+	}
+	return errors.Join(s.sweep(true), unlock())
+}
+
+func (s *Store) sweep(images bool) error {
+	used, err := s.usedLayers(images)
+	if err != nil {
+		return err
+	}
+	return s.removeLayersBut(used)
 }
 
 // RemoveContainersWithout removes the directories of containers that do not have a

@@ -42,7 +42,7 @@ func TestSweepFreesWhatNothingUses(t *testing.T) {
 	}
 	sweep := func(unused bool, want ...string) {
 		t.Helper()
-		if err := s.Sweep(unused); err != nil {
+		if err := sweepStore(t, s, unused); err != nil {
 			t.Fatal(err)
 		}
 		got := layersOf(t, s)
@@ -65,6 +65,14 @@ func TestSweepFreesWhatNothingUses(t *testing.T) {
 	}
 }
 
+// sweepStore removes unused layers, and unused images with images.
+func sweepStore(t *testing.T, s *Store, images bool) error {
+	if images {
+		return s.SweepImages(t.Context())
+	}
+	return s.Sweep()
+}
+
 // A sweep must not remove what another process is unpacking and has not recorded
 // yet.
 func TestSweepLeavesTheStoreToItsUsers(t *testing.T) {
@@ -74,8 +82,14 @@ func TestSweepLeavesTheStoreToItsUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	img := add(t, s, "", layerOf(t, fileEntry("a", "a")))
-	if err := s.Sweep(true); err != nil {
+	if err := s.Sweep(); err != nil {
 		t.Fatal(err)
+	}
+	// The removal that a user asks for does not pass over it in silence.
+	brief, cancel := context.WithTimeout(t.Context(), 2*lockPause)
+	defer cancel()
+	if err := s.SweepImages(brief); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("remove images: %v", err)
 	}
 	if diff := cmp.Diff(img.Layers, layersOf(t, s)); diff != "" {
 		t.Error(diff)
@@ -83,7 +97,7 @@ func TestSweepLeavesTheStoreToItsUsers(t *testing.T) {
 	if err := unlock(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Sweep(true); err != nil {
+	if err := s.SweepImages(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantNoLayer(t, s)
@@ -206,7 +220,7 @@ func TestSweepLeavesAView(t *testing.T) {
 	s := newStore(t)
 	img := add(t, s, "image", layerOf(t, fileEntry("a", "a")), layerOf(t, fileEntry("b", "b")))
 	err := s.View(t.Context(), img, func(root string) error {
-		if err := s.Sweep(false); err != nil {
+		if err := s.Sweep(); err != nil {
 			return err
 		}
 		_, err := os.Stat(filepath.Join(root, "a"))
@@ -215,7 +229,7 @@ func TestSweepLeavesAView(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if err := s.Sweep(false); err != nil {
+	if err := s.Sweep(); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(slices.Sorted(slices.Values(img.Layers)), layersOf(t, s)); diff != "" {

@@ -101,6 +101,9 @@ func checkExec(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	call(ctx, t, "", "exec", "-u", "app", "-e", "X=y", "-w", "/tmp", name, "sh", "-c", `id -un; echo $X $GREETING; pwd; exit 3`).
 		want(t, 3, "app\ny hi\n/tmp\n")
+	// A user that the container has added counts, too.
+	call(ctx, t, "", "exec", name, "sh", "-c", "echo bob:x:4242:4242::/:/bin/sh >>/etc/passwd").want(t, 0, "")
+	call(ctx, t, "", "exec", "-u", "bob", name, "id", "-u").want(t, 0, "4242\n")
 	call(ctx, t, "line\n", "exec", "-i", name, "cat").want(t, 0, "line\n")
 	call(ctx, t, "", "exec", name).says(t, 125, "exec --help")
 	call(ctx, t, "", "exec", name, "nosuch").says(t, 127, "executable file not found")
