@@ -1,10 +1,14 @@
 package usernet
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +39,9 @@ func startPasta(ctx context.Context, n *Net, cfg Config) error {
 		"--dns-forward", pastaResolver, "--no-map-gw",
 		"-T", "none", "-U", "none",
 	}
+	if pastaHas(hostLoopback) {
+		args = append(args, hostLoopback)
+	}
 	args = append(args, pastaPorts("-t", "tcp", cfg.Ports)...)
 	args = append(args, pastaPorts("-u", "udp", cfg.Ports)...)
 	err := n.launch(Pasta, args, nil, log, func() error {
@@ -53,6 +60,31 @@ func startPasta(ctx context.Context, n *Net, cfg Config) error {
 	}
 	return n.awaitFile(ctx, pid, log)
 }
+
+// hostLoopback lets what comes from the host's loopback arrive on that of the namespace,
+// from where it is forwarded (virtcontainers/forward). Since passt 2024_10_30 pasta uses
+// the namespace's own address without it, and has this option (passt(1)).
+const hostLoopback = "--host-lo-to-ns-lo"
+
+// pastaHas reports whether the installed pasta knows an option: whether its program has
+// the name in it. Its --help does not reach a pipe whole, and an unknown option fills the
+// host's syslog with the usage.
+func pastaHas(option string) bool {
+	path, err := exec.LookPath(Pasta)
+	if err != nil {
+		return false // the start reports it
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	program, err := io.ReadAll(io.LimitReader(f, maxProgram))
+	return err == nil && bytes.Contains(program, []byte(strings.TrimPrefix(option, "--")))
+}
+
+// maxProgram bounds how much of pasta is read; it has some 300 KB.
+const maxProgram = 16 << 20
 
 // pastaFiles is where the AppArmor profile of distributions' pasta lets it write,
 // and not read (contrib/apparmor in passt's source): so it gets its directory there,
