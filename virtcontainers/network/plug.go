@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -15,13 +16,17 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
+// abandonTimeout bounds the removal of a NIC whose attaching failed half-way.
+const abandonTimeout = 10 * time.Second
+
 // nic is a link's card in the VM.
 type nic struct {
 	id   string
 	path hypervisor.PCIPath
 	made joint
 	mtu  int // of the tap
-	// gone is set if the link has been removed but its NIC is still in the VM.
+	// gone is set if the NIC is to be removed, or has been attached without an answer,
+	// and may still be in the VM: its link is gone, or is to get another NIC.
 	gone bool
 }
 
@@ -311,7 +316,7 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 	c := &nic{id: n.newID(p.link.index), mtu: p.link.mtu}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, n.ns.undo(p.made))
+			err = errors.Join(err, n.abandon(ctx, vm, c, p))
 		}
 	}()
 	taps, err := n.build(p)
@@ -321,15 +326,28 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 	}
 	vhost := n.vhost(ctx, len(taps))
 	defer closeAll(vhost)
+	n.ids[c.id] = true // even a failed attempt may keep it
 	if err := vm.Attach(ctx, hypervisor.NIC{ID: c.id, MAC: p.link.mac, Taps: taps, Vhost: vhost}); err != nil {
 		return err
 	}
-	n.ids[c.id] = true
 	if c.path, err = vm.PCIPath(c.id); err != nil {
-		return errors.Join(err, vm.Detach(ctx, c.id))
+		return err
 	}
 	c.made = p.made
 	n.nics[p.link.index] = c
+	return nil
+}
+
+// abandon removes what a failed join may have left: an Attach without an answer may
+// have attached the NIC. If that fails, the next Plug tries again.
+func (n *Network) abandon(ctx context.Context, vm Machine, c *nic, p *plan) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	c.made, c.gone = p.made, true
+	if err := n.unplug(ctx, vm, c); err != nil {
+		n.nics[p.link.index] = c
+		return fmt.Errorf("remove NIC %s: %w", c.id, err)
+	}
 	return nil
 }
 
