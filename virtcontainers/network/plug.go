@@ -86,7 +86,7 @@ func (n *Network) plug(ctx context.Context, vm Machine) error {
 	if n.seen == "" {
 		n.seen = found.fingerprint() // later ones are the watch's
 	}
-	errs := []error{n.refuse(found), n.unplugGone(ctx, vm, found), n.refresh(found), n.plugNew(ctx, vm, found)}
+	errs := []error{n.refuse(found), n.unplugGone(ctx, vm, found), n.refresh(ctx, found), n.plugNew(ctx, vm, found)}
 	state, notes, err := found.describe(n.paths())
 	if err != nil {
 		return errors.Join(append(errs, err)...)
@@ -182,14 +182,14 @@ func (n *Network) unplug(ctx context.Context, vm Machine, c *nic) error {
 }
 
 // refresh brings what was made for links up to date with them.
-func (n *Network) refresh(found *view) error {
+func (n *Network) refresh(ctx context.Context, found *view) error {
 	var errs []error
 	for _, l := range found.links {
 		c, joined := n.nics[l.index]
 		if !joined || c.gone || c.made.Made == "" {
 			continue
 		}
-		if err := errors.Join(n.reconnect(c, l), n.resize(c, l)); err != nil {
+		if err := errors.Join(n.reconnect(ctx, c, l), n.resize(c, l)); err != nil {
 			errs = append(errs, fmt.Errorf("link %s (%s): %w", l.name, l.kind, err))
 		}
 	}
@@ -319,7 +319,7 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 			err = errors.Join(err, n.abandon(ctx, vm, c, p))
 		}
 	}()
-	taps, err := n.build(p)
+	taps, err := n.build(ctx, p)
 	defer closeAll(taps) // the VM has duplicates
 	if err != nil {
 		return err
@@ -353,14 +353,14 @@ func (n *Network) abandon(ctx context.Context, vm Machine, c *nic, p *plan) erro
 
 // build makes what was planned for a link and returns the queues of its tap,
 // even with an error.
-func (n *Network) build(p *plan) ([]*os.File, error) {
+func (n *Network) build(ctx context.Context, p *plan) ([]*os.File, error) {
 	switch {
 	case p.link.tap:
 		return n.ns.openTap(p.link.name, n.opts.Queues)
 	case p.want.Kind == macvtapKind:
-		return n.buildMacvtap(p)
+		return n.buildMacvtap(ctx, p)
 	default:
-		return n.buildTap(p)
+		return n.buildTap(ctx, p)
 	}
 }
 

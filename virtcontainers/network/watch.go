@@ -94,7 +94,7 @@ func (n *Network) differs(ctx context.Context) (bool, error) {
 	return n.seen != before || n.cut(found), nil
 }
 
-// cut reports whether a link has lost its redirect: another program in the
+// cut reports whether a link has lost one of its filters: another program in the
 // namespace may replace the qdisc.
 func (n *Network) cut(found *view) bool {
 	return slices.ContainsFunc(found.links, func(l link) bool {
@@ -102,7 +102,7 @@ func (n *Network) cut(found *view) bool {
 		if !joined || c.gone || c.made.Priority == 0 {
 			return false
 		}
-		there, err := n.ns.hasFilter(l.index, c.made.Priority)
+		there, err := n.ns.hasFilters(l.index, c.made)
 		return err == nil && !there
 	})
 }
