@@ -54,9 +54,14 @@ func (p *Pod) setNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]str
 	return append(changes, named...), err
 }
 
-// nameHost sets the pod's hostname; an empty name leaves it unchanged.
+// nameHost sets the pod's hostname; an empty name leaves it unchanged. So does the
+// name that was requested before: each change of the network repeats it, and a
+// privileged container may have set another one since.
 func (p *Pod) nameHost(name string) ([]string, error) {
-	if name == "" {
+	p.mu.Lock()
+	same := name == p.hostname
+	p.mu.Unlock()
+	if name == "" || same {
 		return nil, nil
 	}
 	changed, err := guest.SetHostname(p.nsPath("uts"), name)
@@ -64,7 +69,7 @@ func (p *Pod) nameHost(name string) ([]string, error) {
 		return nil, err
 	}
 	p.mu.Lock()
-	p.hostname = true
+	p.hostname = name
 	p.mu.Unlock()
 	if !changed {
 		return nil, nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/guest"
 )
 
 // fakeNetwork records the requests.
@@ -40,7 +41,7 @@ func networkPod(t *testing.T) (*Pod, *fakeNetwork) {
 		t.Skip("needs root for its own UTS namespace")
 	}
 	pod, _ := testPod(t)
-	pod.hostname = false
+	pod.hostname = ""
 	n := &fakeNetwork{}
 	pod.network = n
 	if err := os.Mkdir(pod.nsPath(""), 0o700); err != nil {
@@ -103,6 +104,45 @@ func TestSetNetwork(t *testing.T) {
 	}
 }
 
+// A name that a container has set survives changes of the network, which repeat the
+// pod's; the next pod's name, or another one for this pod, is set.
+func TestSetNetworkKeepsAContainersHostname(t *testing.T) {
+	pod, _ := networkPod(t)
+	for _, step := range []struct {
+		do      func()
+		request string
+		want    string
+	}{
+		{func() {}, "pod-1", "pod-1"},
+		{func() { renameHost(t, pod, "mine") }, "pod-1", "mine"},
+		{func() {}, "pod-2", "pod-2"},
+		{func() { renameHost(t, pod, "mine") }, "pod-1", "pod-1"},
+		{func() { renameHost(t, pod, "mine") }, "", "mine"},
+		{func() {
+			if err := pod.forgetEarlier(); err != nil {
+				t.Fatal(err)
+			}
+		}, "pod-1", "pod-1"},
+	} {
+		step.do()
+		if _, err := pod.setNetwork(t.Context(), &api.SetNetworkRequest{Hostname: step.request}); err != nil {
+			t.Fatal(err)
+		}
+		changed, err := guest.SetHostname(pod.nsPath("uts"), step.want)
+		if changed || err != nil {
+			t.Errorf("after a request for %q the hostname is not %q, %v", step.request, step.want, err)
+		}
+	}
+}
+
+// renameHost sets the pod's hostname as a privileged container does.
+func renameHost(t *testing.T, pod *Pod, name string) {
+	t.Helper()
+	if _, err := guest.SetHostname(pod.nsPath("uts"), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestSetNetworkBeforeSetup(t *testing.T) {
 	pod, n := networkPod(t)
 	pod.stage = bare
@@ -123,14 +163,14 @@ func TestSetNetworkRefused(t *testing.T) {
 	if _, err := client.SetNetwork(t.Context(), &api.SetNetworkRequest{Hostname: "x"}); !errdefs.IsInvalidArgument(errgrpc.ToNative(err)) {
 		t.Error(err)
 	}
-	if pod.hostname {
+	if pod.hostname != "" {
 		t.Error("the pod was named")
 	}
 	n.err = nil
 	if err := os.Remove(pod.nsPath("uts")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pod.setNetwork(t.Context(), &api.SetNetworkRequest{Hostname: "x"}); !errors.Is(err, os.ErrNotExist) || pod.hostname {
+	if _, err := pod.setNetwork(t.Context(), &api.SetNetworkRequest{Hostname: "x"}); !errors.Is(err, os.ErrNotExist) || pod.hostname != "" {
 		t.Errorf("without a namespace: %v", err)
 	}
 }

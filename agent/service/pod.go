@@ -51,8 +51,9 @@ type Pod struct {
 	stage stage
 	// filesMounted is set once there is a file system for copies of files.
 	filesMounted bool
-	// hostname is set once the pod's UTS namespace has a hostname.
-	hostname bool
+	// hostname is the one that the host requested last and that was set; empty
+	// before the first.
+	hostname string
 	// first is the container whose namespaces others may join, and pinned their
 	// kinds.
 	first  string
@@ -137,7 +138,7 @@ func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement
 		return container.Placement{}, fmt.Errorf("container %s: %w", id, err)
 	}
 	at := container.Placement{
-		ID: id, IPC: p.nsPath("ipc"), UTS: p.nsPath("uts"), HasHostname: p.hostname,
+		ID: id, IPC: p.nsPath("ipc"), UTS: p.nsPath("uts"), HasHostname: p.hostname != "",
 		Mqueue: p.nsPath("mqueue"), Sysfs: p.nsPath("sysfs"),
 	}
 	if config.GetOwnUtsNamespace() {

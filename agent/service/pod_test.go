@@ -32,7 +32,7 @@ func testPod(t *testing.T) (*Pod, *fakeRuntime) {
 		t.Fatal(err)
 	}
 	pod := NewPod(Config{Runtime: runtime, Mounter: guest.NewMounter(modules), RunDir: t.TempDir()})
-	pod.stage, pod.hostname = ready, true
+	pod.stage, pod.hostname = ready, "pod"
 	pod.first = "elsewhere" // Prevents pinning the test's namespace.
 	t.Cleanup(func() {
 		for _, c := range runtime.all {

@@ -129,7 +129,7 @@ func (p *Pod) forgetEarlier() error {
 	if n := len(p.tasks); n > 0 {
 		return fmt.Errorf("there are %d containers: %w", n, errdefs.ErrFailedPrecondition)
 	}
-	p.hostname = false
+	p.hostname = ""
 	p.events.clear()
 	p.config.Spans.DropContainers()
 	return nil

@@ -16,7 +16,7 @@ import (
 func bareGuest(t *testing.T) (*Pod, *fakeRuntime) {
 	t.Helper()
 	pod, runtime := testPod(t)
-	pod.stage, pod.hostname = bare, false
+	pod.stage, pod.hostname = bare, ""
 	pod.config.Spans = spans.New(time.Now())
 	return pod, runtime
 }
@@ -99,12 +99,12 @@ func TestContainersBeforeThePod(t *testing.T) {
 	if list, _ := pod.config.Spans.Spans(); len(told(pod)) == 0 || len(list) < 2 {
 		t.Fatalf("there is nothing to forget: events %v, spans %v", told(pod), list)
 	}
-	pod.hostname = true
+	pod.hostname = "early"
 	if err := pod.setup(t.Context(), &api.SetupSandboxRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if events := told(pod); len(events) != 0 || pod.hostname {
-		t.Errorf("the pod has the events %v; it has a hostname: %t", events, pod.hostname)
+	if events := told(pod); len(events) != 0 || pod.hostname != "" {
+		t.Errorf("the pod has the events %v; its hostname is %q", events, pod.hostname)
 	}
 	if list, forgotten := pod.config.Spans.Spans(); len(list) != 1 || list[0].Name != "boot" || forgotten != 0 {
 		t.Errorf("spans %v, %d forgotten", list, forgotten)

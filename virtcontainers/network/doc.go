@@ -15,7 +15,9 @@
 //
 // Packets received on the link are sent out over the tap, and vice versa,
 // before the namespace's own stack sees them. The link keeps its addresses,
-// which CNI needs when it removes the pod, but answers nothing.
+// which CNI needs when it removes the pod, but answers nothing. What belongs to a
+// connected socket of the namespace does not reach the guest, with macvtap neither:
+// see socketProgram.
 //
 //	macvtap      ┌──────────────────────────────┐      ┌────────────┐
 //	             │  u32 + mirred                │      │            │

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -27,7 +28,7 @@ func checkMacvtap(l link) error {
 // other consumer sees it. So the macvtap does not need the guest's MAC: the
 // link keeps MAC, addresses and routes, but its own stack receives and answers
 // nothing.
-func (n *Network) buildMacvtap(p *plan) ([]*os.File, error) {
+func (n *Network) buildMacvtap(ctx context.Context, p *plan) ([]*os.File, error) {
 	err := n.ns.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{
 		LinkAttrs: netlink.LinkAttrs{Name: p.want.Made, ParentIndex: p.link.index, TxQLen: -1},
 		Mode:      netlink.MACVLAN_MODE_BRIDGE,
@@ -47,7 +48,7 @@ func (n *Network) buildMacvtap(p *plan) ([]*os.File, error) {
 	if err != nil {
 		return taps, fmt.Errorf("open macvtap %s: %w", p.made.Made, err)
 	}
-	return taps, n.connectIn(p, index, received)
+	return taps, n.connectIn(ctx, p, index, received)
 }
 
 // shaperKind is the kind of an ifb among links.

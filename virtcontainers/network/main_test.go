@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
@@ -191,6 +193,9 @@ type machine struct {
 	order    []string
 	detached []string
 	detach   error
+	// unanswered, if it is set, is called by Attach, which then fails although it has
+	// attached the NIC.
+	unanswered func()
 }
 
 func newMachine(t *testing.T) *machine {
@@ -224,12 +229,19 @@ func (m *machine) Attach(ctx context.Context, d hypervisor.Device) error {
 		m.taps[nic.ID] = append(m.taps[nic.ID], os.NewFile(uintptr(fd), f.Name()))
 	}
 	m.order = append(m.order, nic.ID)
+	if m.unanswered != nil {
+		m.unanswered()
+		return context.Cause(ctx)
+	}
 	return nil
 }
 
-func (m *machine) Detach(_ context.Context, id string) error {
-	if m.detach != nil {
-		return m.detach
+func (m *machine) Detach(ctx context.Context, id string) error {
+	if err := cmp.Or(m.detach, ctx.Err()); err != nil {
+		return err
+	}
+	if m.taps[id] == nil {
+		return errdefs.ErrNotFound
 	}
 	m.detached = append(m.detached, id)
 	closeAll(m.taps[id])

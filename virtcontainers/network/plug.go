@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -15,13 +16,17 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
+// abandonTimeout bounds the removal of a NIC whose attaching failed half-way.
+const abandonTimeout = 10 * time.Second
+
 // nic is a link's card in the VM.
 type nic struct {
 	id   string
 	path hypervisor.PCIPath
 	made joint
 	mtu  int // of the tap
-	// gone is set if the link has been removed but its NIC is still in the VM.
+	// gone is set if the NIC is to be removed, or has been attached without an answer,
+	// and may still be in the VM: its link is gone, or is to get another NIC.
 	gone bool
 }
 
@@ -81,7 +86,7 @@ func (n *Network) plug(ctx context.Context, vm Machine) error {
 	if n.seen == "" {
 		n.seen = found.fingerprint() // later ones are the watch's
 	}
-	errs := []error{n.refuse(found), n.unplugGone(ctx, vm, found), n.refresh(found), n.plugNew(ctx, vm, found)}
+	errs := []error{n.refuse(found), n.unplugGone(ctx, vm, found), n.refresh(ctx, found), n.plugNew(ctx, vm, found)}
 	state, notes, err := found.describe(n.paths())
 	if err != nil {
 		return errors.Join(append(errs, err)...)
@@ -177,14 +182,14 @@ func (n *Network) unplug(ctx context.Context, vm Machine, c *nic) error {
 }
 
 // refresh brings what was made for links up to date with them.
-func (n *Network) refresh(found *view) error {
+func (n *Network) refresh(ctx context.Context, found *view) error {
 	var errs []error
 	for _, l := range found.links {
 		c, joined := n.nics[l.index]
 		if !joined || c.gone || c.made.Made == "" {
 			continue
 		}
-		if err := errors.Join(n.reconnect(c, l), n.resize(c, l)); err != nil {
+		if err := errors.Join(n.reconnect(ctx, c, l), n.resize(c, l)); err != nil {
 			errs = append(errs, fmt.Errorf("link %s (%s): %w", l.name, l.kind, err))
 		}
 	}
@@ -311,38 +316,51 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 	c := &nic{id: n.newID(p.link.index), mtu: p.link.mtu}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, n.ns.undo(p.made))
+			err = errors.Join(err, n.abandon(ctx, vm, c, p))
 		}
 	}()
-	taps, err := n.build(p)
+	taps, err := n.build(ctx, p)
 	defer closeAll(taps) // the VM has duplicates
 	if err != nil {
 		return err
 	}
 	vhost := n.vhost(ctx, len(taps))
 	defer closeAll(vhost)
+	n.ids[c.id] = true // even a failed attempt may keep it
 	if err := vm.Attach(ctx, hypervisor.NIC{ID: c.id, MAC: p.link.mac, Taps: taps, Vhost: vhost}); err != nil {
 		return err
 	}
-	n.ids[c.id] = true
 	if c.path, err = vm.PCIPath(c.id); err != nil {
-		return errors.Join(err, vm.Detach(ctx, c.id))
+		return err
 	}
 	c.made = p.made
 	n.nics[p.link.index] = c
 	return nil
 }
 
+// abandon removes what a failed join may have left: an Attach without an answer may
+// have attached the NIC. If that fails, the next Plug tries again.
+func (n *Network) abandon(ctx context.Context, vm Machine, c *nic, p *plan) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	c.made, c.gone = p.made, true
+	if err := n.unplug(ctx, vm, c); err != nil {
+		n.nics[p.link.index] = c
+		return fmt.Errorf("remove NIC %s: %w", c.id, err)
+	}
+	return nil
+}
+
 // build makes what was planned for a link and returns the queues of its tap,
 // even with an error.
-func (n *Network) build(p *plan) ([]*os.File, error) {
+func (n *Network) build(ctx context.Context, p *plan) ([]*os.File, error) {
 	switch {
 	case p.link.tap:
 		return n.ns.openTap(p.link.name, n.opts.Queues)
 	case p.want.Kind == macvtapKind:
-		return n.buildMacvtap(p)
+		return n.buildMacvtap(ctx, p)
 	default:
-		return n.buildTap(p)
+		return n.buildTap(ctx, p)
 	}
 }
 

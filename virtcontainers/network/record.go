@@ -38,6 +38,9 @@ type joint struct {
 	Ingress bool `json:"ingress,omitempty"`
 	// Priority is our filter's priority on the link, 0 for none.
 	Priority uint16 `json:"priority,omitempty"`
+	// Sockets is the priority of the link's filter that finds the host's sockets, 0 for
+	// none.
+	Sockets uint16 `json:"sockets,omitempty"`
 	// Rate is set if the link's root qdisc is ours.
 	Rate bool `json:"rate,omitempty"`
 	// Multicast is set if the link receives all multicast because of us: the
@@ -118,6 +121,9 @@ func (ns *namespace) undo(j joint) error {
 	var errs []error
 	if j.Priority != 0 {
 		errs = append(errs, ns.removeRedirect(j.Link, j.Priority))
+	}
+	if j.Sockets != 0 {
+		errs = append(errs, ns.removeSockets(j.Link, j.Sockets))
 	}
 	if j.Ingress {
 		errs = append(errs, ns.removeIngress(j.Link))

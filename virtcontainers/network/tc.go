@@ -81,22 +81,34 @@ func (ns *namespace) hasFilter(index int, priority uint16) (bool, error) {
 	return slices.ContainsFunc(filters, func(f netlink.Filter) bool { return f.Attrs().Priority == priority }), err
 }
 
-// freePriority returns a priority that no filter of the link has, so that
-// removing by priority removes only ours.
-func (ns *namespace) freePriority(index int) (uint16, error) {
+// hasFilters reports whether a link has the ingress filters that were made for it.
+func (ns *namespace) hasFilters(index int, made joint) (bool, error) {
+	there, err := ns.hasFilter(index, made.Priority)
+	if there && made.Sockets != 0 {
+		there, err = ns.hasFilter(index, made.Sockets)
+	}
+	return there, err
+}
+
+// freePriorities returns two priorities that no filter of the link has, so that
+// removing by priority removes only ours. The filter of the first runs first.
+func (ns *namespace) freePriorities(index int) (first, second uint16, err error) {
 	filters, err := ns.filters(index)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	taken := make(map[uint16]bool)
 	for _, f := range filters {
 		taken[f.Attrs().Priority] = true
 	}
-	priority := uint16(topPriority)
-	for taken[priority] {
-		priority--
+	second = topPriority
+	for taken[second] {
+		second--
 	}
-	return priority, nil
+	for first = second - 1; taken[first]; {
+		first--
+	}
+	return first, second, nil
 }
 
 // addIngress gives a link an ingress qdisc. It returns false if the link
@@ -137,24 +149,24 @@ const (
 // copies has, for a redirect, the action that copies packets.
 var copies = map[direction]netlink.MirredAct{sent: netlink.TCA_EGRESS_MIRROR, received: netlink.TCA_INGRESS_MIRROR}
 
-// addCopy copies the DHCP answers that one link receives to another, as a
-// redirect of that priority does, and lets them pass: CNI's dhcp plugin renews
-// leases from the host, with a socket in the namespace. It must be added before
-// the redirect, whose priority it has, so that both are removed together.
-func (ns *namespace) addCopy(from, to int, as direction, priority uint16) error {
+// addCopy copies some of what one link receives to another, as a redirect of that
+// priority does, and lets it pass. It must be added before the redirect, whose
+// priority it has, so that both are removed together.
+func (ns *namespace) addCopy(from, to int, as direction, priority uint16, what *netlink.TcU32Sel) error {
 	f := filterOf(from, priority)
-	f.Sel = dhcpAnswer()
+	f.Sel = what
 	f.Actions = []netlink.Action{&netlink.MirredAction{
 		ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_OK}, MirredAction: copies[as], Ifindex: to,
 	}}
 	if err := ns.FilterAdd(f); err != nil {
-		return fmt.Errorf("copy DHCP answers: %w", err)
+		return fmt.Errorf("copy packets: %w", err)
 	}
 	return nil
 }
 
-// dhcpAnswer matches IPv4 packets without options, of UDP, to port 68. A frame
-// of another protocol that happens to match is not lost.
+// dhcpAnswer matches IPv4 packets without options, of UDP, to port 68: CNI's dhcp
+// plugin renews leases from the host, with a socket in the namespace. A frame of
+// another protocol that happens to match is not lost.
 func dhcpAnswer() *netlink.TcU32Sel {
 	return &netlink.TcU32Sel{
 		Flags: netlink.TC_U32_TERMINAL,

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,15 +18,15 @@ func (n *Network) planRedirect(want joint) (joint, error) {
 		return joint{}, err
 	}
 	want.Ingress = !present
-	want.Priority = topPriority
+	want.Sockets, want.Priority = topPriority-1, topPriority
 	if present {
-		want.Priority, err = n.ns.freePriority(want.Link)
+		want.Sockets, want.Priority, err = n.ns.freePriorities(want.Link)
 	}
 	return want, err
 }
 
 // buildTap makes a link's tap and, with model TCFilter, the redirects.
-func (n *Network) buildTap(p *plan) ([]*os.File, error) {
+func (n *Network) buildTap(ctx context.Context, p *plan) ([]*os.File, error) {
 	taps, err := n.ns.newTap(p.want.Made, n.opts.Queues)
 	if err != nil {
 		return nil, err
@@ -43,12 +44,12 @@ func (n *Network) buildTap(p *plan) ([]*os.File, error) {
 	if n.opts.Model != TCFilter {
 		return taps, nil
 	}
-	return taps, n.connect(p, tap)
+	return taps, n.connect(ctx, p, tap)
 }
 
 // connect redirects what the link receives to the tap, and what the tap
 // receives to the link.
-func (n *Network) connect(p *plan, tap int) error {
+func (n *Network) connect(ctx context.Context, p *plan, tap int) error {
 	if p.want.Rate {
 		if err := n.ns.limitRate(p.link.index, n.opts.TxRate); err != nil {
 			return err
@@ -61,11 +62,11 @@ func (n *Network) connect(p *plan, tap int) error {
 	if err := n.ns.addRedirect(tap, p.link.index, sent, topPriority); err != nil {
 		return err
 	}
-	return n.connectIn(p, tap, sent)
+	return n.connectIn(ctx, p, tap, sent)
 }
 
 // connectIn redirects what the link receives.
-func (n *Network) connectIn(p *plan, to int, as direction) (err error) {
+func (n *Network) connectIn(ctx context.Context, p *plan, to int, as direction) (err error) {
 	if p.want.Multicast {
 		if err := n.ns.LinkSetAllmulticastOn(linkAt(p.link.index)); err != nil {
 			return fmt.Errorf("receive all multicast: %w", err)
@@ -76,7 +77,10 @@ func (n *Network) connectIn(p *plan, to int, as direction) (err error) {
 		return err
 	}
 	p.made.Priority = p.want.Priority
-	if err := n.ns.addCopy(p.link.index, to, as, p.want.Priority); err != nil {
+	if err := n.ns.addCopy(p.link.index, to, as, p.want.Priority, dhcpAnswer()); err != nil {
+		return fmt.Errorf("DHCP answers: %w", err)
+	}
+	if err := n.passSockets(ctx, p, to, as); err != nil {
 		return err
 	}
 	if err := n.ns.addRedirect(p.link.index, to, as, p.want.Priority); err != nil {
@@ -87,15 +91,21 @@ func (n *Network) connectIn(p *plan, to int, as direction) (err error) {
 
 // reconnect makes the redirects again when the link has lost its filter: with
 // its qdisc, or because it was in another namespace meanwhile.
-func (n *Network) reconnect(c *nic, l link) error {
+func (n *Network) reconnect(ctx context.Context, c *nic, l link) error {
 	if c.made.Priority == 0 {
 		return nil
 	}
 	there, err := n.ns.hasFilter(l.index, c.made.Priority)
-	if there || isGone(err) {
+	if isGone(err) {
 		return nil
 	}
+	if there {
+		return n.restoreSockets(c, l)
+	}
 	p := plan{link: l, made: c.made}
+	if err == nil && c.made.Sockets != 0 {
+		err = n.ns.removeSockets(l.index, c.made.Sockets)
+	}
 	if err == nil {
 		p.want, err = n.planRedirect(c.made)
 	}
@@ -106,18 +116,18 @@ func (n *Network) reconnect(c *nic, l link) error {
 	if err := n.save(); err != nil {
 		return err
 	}
-	p.made.Ingress, p.made.Priority = false, 0
+	p.made.Ingress, p.made.Priority, p.made.Sockets = false, 0, 0
 	made, err := n.ns.LinkByName(c.made.Made)
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", c.made.Made, err)
 	}
 	index := made.Attrs().Index
 	if c.made.Kind == macvtapKind {
-		err = n.connectIn(&p, index, received)
+		err = n.connectIn(ctx, &p, index, received)
 	} else {
 		err = errors.Join(n.ns.removeRedirect(index, topPriority), n.ns.removeRate(l.index))
 		if err == nil {
-			err = n.connect(&p, index)
+			err = n.connect(ctx, &p, index)
 		}
 	}
 	c.made = p.made

@@ -59,15 +59,19 @@ func (n *Network) Watch(ctx context.Context, changed func() error) error {
 // first Plug and the subscription.
 func (n *Network) watch(ctx context.Context, news news, changed func() error) error {
 	var pause time.Duration
-	for retry := false; ; {
+	var next time.Time // of the retry; zero for none
+	for {
 		differs, err := n.differs(ctx)
 		if err != nil {
 			return err
 		}
-		if differs || retry {
-			pause = nextPause(pause, changed())
+		if differs || !next.IsZero() && !time.Now().Before(next) {
+			pause, next = nextPause(pause, changed()), time.Time{}
+			if pause > 0 {
+				next = time.Now().Add(pause)
+			}
 		}
-		if retry, err = news.settle(ctx, pause); err != nil {
+		if err := news.settle(ctx, next); err != nil {
 			return err
 		}
 	}
@@ -90,7 +94,7 @@ func (n *Network) differs(ctx context.Context) (bool, error) {
 	return n.seen != before || n.cut(found), nil
 }
 
-// cut reports whether a link has lost its redirect: another program in the
+// cut reports whether a link has lost one of its filters: another program in the
 // namespace may replace the qdisc.
 func (n *Network) cut(found *view) bool {
 	return slices.ContainsFunc(found.links, func(l link) bool {
@@ -98,7 +102,7 @@ func (n *Network) cut(found *view) bool {
 		if !joined || c.gone || c.made.Priority == 0 {
 			return false
 		}
-		there, err := n.ns.hasFilter(l.index, c.made.Priority)
+		there, err := n.ns.hasFilters(l.index, c.made)
 		return err == nil && !there
 	})
 }
@@ -166,35 +170,35 @@ func (w news) follow(file *os.File) {
 	}
 }
 
-// settle waits for a change and then until changes have stopped. After pause,
-// if that is not 0, it stops waiting and reports that. It fails when the news
-// or ctx end.
-func (w news) settle(ctx context.Context, pause time.Duration) (paused bool, err error) {
+// settle waits for a change and then until changes have stopped. It waits for the
+// first one until next at most, if that is not zero; changes that the caller need not
+// act on may end it before. It fails when the news or ctx end.
+func (w news) settle(ctx context.Context, next time.Time) error {
 	var over <-chan time.Time
-	if pause > 0 {
-		over = time.After(pause)
+	if !next.IsZero() {
+		over = time.After(time.Until(next))
 	}
 	select {
 	case <-over:
-		return true, nil
+		return nil
 	case <-w.happened:
 	case err := <-w.ended:
-		return false, err
+		return err
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	latest := time.After(changeTime)
 	for {
 		select {
 		case <-w.happened:
 		case <-time.After(quietTime):
-			return false, nil
+			return nil
 		case <-latest:
-			return false, nil
+			return nil
 		case err := <-w.ended:
-			return false, err
+			return err
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -161,6 +161,50 @@ func TestWatchTriesAgain(t *testing.T) {
 	w.until(t, n, "eth0", "late") // nothing more has happened in the namespace
 }
 
+// Events that change nothing for the guest, such as neighbours that come and go, do
+// not put off a retry.
+func TestWatchTriesAgainAmongEvents(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	synctest.Test(t, func(t *testing.T) {
+		n := p.open(t, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		w := news{happened: make(chan struct{}, 1), ended: make(chan error, 1)}
+		var events sync.WaitGroup
+		defer events.Wait()
+		defer cancel()
+		events.Go(func() {
+			defer cancel()
+			for range 40 {
+				time.Sleep(300 * time.Millisecond)
+				if ctx.Err() != nil {
+					return
+				}
+				select {
+				case w.happened <- struct{}{}:
+				default:
+				}
+			}
+		})
+		begin := time.Now()
+		var took []time.Duration
+		err := n.watch(ctx, w, func() error { // the first look is a change
+			if took = append(took, time.Since(begin)); len(took) == 3 {
+				cancel()
+			}
+			return errInjected
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("watch: %v", err)
+		}
+		for i, earliest := range []time.Duration{0, retryTime, 3 * retryTime} {
+			if len(took) != 3 || took[i] < earliest || took[i] > earliest+2*changeTime {
+				t.Fatalf("it was tried after %v, want 0, 1 s and 3 s", took)
+			}
+		}
+	})
+}
+
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -193,8 +237,8 @@ func TestSettle(t *testing.T) {
 				}
 			}()
 			begin := time.Now()
-			if retry, err := w.settle(t.Context(), 0); retry || err != nil {
-				t.Errorf("settle: %v, %v", retry, err)
+			if err := w.settle(t.Context(), time.Time{}); err != nil {
+				t.Errorf("settle: %v", err)
 			}
 			if took := time.Since(begin); took != tt.want {
 				t.Errorf("changes every %v for %v: settled after %v, want %v", tt.every, tt.lasts, took, tt.want)
@@ -206,11 +250,12 @@ func TestSettle(t *testing.T) {
 			default:
 			}
 		}
-		if retry, err := w.settle(t.Context(), time.Minute); !retry || err != nil {
-			t.Errorf("after a pause: %v, %v", retry, err)
+		begin := time.Now()
+		if err := w.settle(t.Context(), begin.Add(time.Minute)); time.Since(begin) != time.Minute || err != nil {
+			t.Errorf("until the retry: %v, %v", time.Since(begin), err)
 		}
 		w.ended <- errInjected
-		if _, err := w.settle(t.Context(), 0); !errors.Is(err, errInjected) {
+		if err := w.settle(t.Context(), time.Time{}); !errors.Is(err, errInjected) {
 			t.Errorf("after the end: %v", err)
 		}
 	})
