@@ -32,7 +32,7 @@ const (
 	// An entry of a map.
 	fieldKey, fieldValue = 1, 2
 	// LinuxContainerResources.
-	fieldCPUPeriod, fieldCPUQuota, fieldMemoryLimit = 1, 2, 4
+	fieldCPUPeriod, fieldCPUQuota, fieldCPUShares, fieldMemoryLimit = 1, 2, 3, 4
 	// LinuxPodSandboxConfig.security_context and its namespace_options.
 	fieldSecurityContext, fieldNamespaceOptions = 2, 1
 	// NamespaceOption's fields, and the value that means the node's namespace.
@@ -100,9 +100,9 @@ func podCgroup(options *anypb.Any, id string) string {
 	return path.Join(string(parent), id)
 }
 
-// podLimits returns the resources that the pod's containers may use together, or
+// podResources returns the resources that the pod's containers may use together, or
 // nil.
-func podLimits(options *anypb.Any) *specs.LinuxResources {
+func podResources(options *anypb.Any) *specs.LinuxResources {
 	linux, _ := bytesField(options.GetValue(), fieldLinux)
 	resources, ok := bytesField(linux, fieldResources)
 	if !ok {
@@ -110,9 +110,10 @@ func podLimits(options *anypb.Any) *specs.LinuxResources {
 	}
 	quota := int64(numberField(resources, fieldCPUQuota))
 	period := numberField(resources, fieldCPUPeriod)
+	shares := numberField(resources, fieldCPUShares)
 	limit := int64(numberField(resources, fieldMemoryLimit))
 	return &specs.LinuxResources{
-		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &shares},
 		Memory: &specs.LinuxMemory{Limit: &limit},
 	}
 }

@@ -107,16 +107,16 @@ func TestPodCgroup(t *testing.T) {
 	}
 }
 
-func TestPodLimits(t *testing.T) {
-	if got := podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(1, "/parent")))}); got != nil {
+func TestPodResources(t *testing.T) {
+	if got := podResources(&anypb.Any{Value: []byte(encode(fieldLinux, encode(1, "/parent")))}); got != nil {
 		t.Errorf("no resources: %v", got)
 	}
 	resources := encodeNumber(1, 100_000) + encodeNumber(2, 150_000) + encodeNumber(3, 512) + encodeNumber(4, 64<<20)
-	got := podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, resources)))})
-	if *got.CPU.Quota != 150_000 || *got.CPU.Period != 100_000 || *got.Memory.Limit != 64<<20 {
+	got := podResources(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, resources)))})
+	if *got.CPU.Quota != 150_000 || *got.CPU.Period != 100_000 || *got.CPU.Shares != 512 || *got.Memory.Limit != 64<<20 {
 		t.Errorf("limits: %+v, %+v", got.CPU, got.Memory)
 	}
-	got = podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, encodeNumber(2, -1))))})
+	got = podResources(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, encodeNumber(2, -1))))})
 	if *got.CPU.Quota != -1 || *got.Memory.Limit != 0 {
 		t.Errorf("no limits: %+v, %+v", got.CPU, got.Memory)
 	}
@@ -130,6 +130,6 @@ func FuzzPodConfig(f *testing.F) {
 		}
 		hostNamespace(&anypb.Any{Value: data}, fieldPID)
 		podCgroup(&anypb.Any{Value: data}, "box")
-		podLimits(&anypb.Any{Value: data})
+		podResources(&anypb.Any{Value: data})
 	})
 }
