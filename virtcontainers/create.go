@@ -38,7 +38,11 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	if err := bundle.CheckID(opts.ID); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
-	opts.Bundle = s.opts.complete(opts.Bundle)
+	completed, err := s.opts.complete(opts.Bundle)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
+	}
+	opts.Bundle = completed
 	c := &Container{
 		ID: opts.ID, Bundle: opts.Bundle, sandbox: s,
 		files: s.files.Container(guestfs.Request{ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs}),

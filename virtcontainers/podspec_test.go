@@ -3,6 +3,7 @@ package virtcontainers_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 
@@ -49,6 +51,49 @@ func TestPodsSysctls(t *testing.T) {
 		}
 		if !maps.Equal(opts.Bundle.Spec.Linux.Sysctl, test.own) {
 			t.Errorf("%s: the bundle's spec was changed: %v", id, opts.Bundle.Spec.Linux.Sysctl)
+		}
+	}
+}
+
+// In a pod without a pause container no container has made the pod's user namespace
+// before: each makes one, with the mappings of its spec. With a pause container, it joins
+// that one's.
+func TestPodsUserNamespace(t *testing.T) {
+	mapped := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100_000, Size: 65_536}}
+	for _, standIn := range []bool{true, false} {
+		p := bootChanged(t, newHost(t), func(o *virtcontainers.Options) { o.StandIn = standIn })
+		create := func(id string, more ...specs.LinuxNamespace) error {
+			opts := p.options(id, nil)
+			linux := opts.Bundle.Spec.Linux
+			linux.Namespaces = append([]specs.LinuxNamespace{
+				{Type: specs.IPCNamespace}, {Type: specs.UserNamespace, Path: fmt.Sprintf("/proc/%d/ns/user", p.PID())},
+			}, more...)
+			linux.UIDMappings, linux.GIDMappings = mapped, mapped
+			_, err := p.Create(t.Context(), opts, ignore)
+			if path := linux.Namespaces[1].Path; path == "" {
+				t.Error("the bundle's spec was changed")
+			}
+			return err
+		}
+		for _, id := range []string{"c1", "c2"} {
+			if err := create(id, specs.LinuxNamespace{Type: specs.PIDNamespace}); err != nil {
+				t.Fatal(err)
+			}
+			config := p.host.Agent.Config(id)
+			var spec specs.Spec
+			if err := json.Unmarshal(config.GetSpec(), &spec); err != nil {
+				t.Fatal(err)
+			}
+			user := slices.Contains(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+			if config.GetShareUserNamespace() == standIn || !user || !slices.Equal(spec.Linux.UIDMappings, mapped) || !slices.Equal(spec.Linux.GIDMappings, mapped) {
+				t.Errorf("without a pause container: %v, %s: joins %v, %+v", standIn, id, config.GetShareUserNamespace(), spec.Linux)
+			}
+		}
+		err := create("joins", specs.LinuxNamespace{Type: specs.PIDNamespace, Path: "/proc/4194303/ns/pid"})
+		if standIn {
+			wantError(t, "a joined PID namespace", err, errdefs.IsInvalidArgument, "/proc/4194303/ns/pid")
+		} else if err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -43,6 +43,10 @@ func limits(quota, memory int64) *specs.LinuxResources {
 func TestStaticSize(t *testing.T) {
 	const cri = "io.kubernetes.cri.sandbox-"
 	pod := map[string]string{cri + "cpu-quota": "150000", cri + "cpu-period": "100000", cri + "memory": "104857600"}
+	crio := map[string]string{"io.kubernetes.cri-o.PodLinuxResources": `{"cpu_period":100000,"cpu_quota":150000,"memory_limit_in_bytes":104857600}`}
+	shares := uint64(1536)
+	requests := limits(0, 104857600)
+	requests.CPU.Shares = &shares
 	tests := []struct {
 		name      string
 		static    bool
@@ -52,6 +56,8 @@ func TestStaticSize(t *testing.T) {
 	}{
 		{"nothing is said", true, sizing.Hints{}, 1, 256},
 		{"a pod", true, sizing.Hints{Annotations: pod, Limits: &specs.LinuxResources{}}, 2, 384},
+		{"a pod of CRI-O", true, sizing.Hints{Annotations: crio}, 2, 384},
+		{"a pod without a pause container", true, sizing.Hints{Pod: requests}, 2, 384},
 		{"a single container", true, sizing.Hints{Limits: limits(260_000, 129<<20)}, 4, 512},
 		{"more than there can be", true, sizing.Hints{Limits: limits(900_000, 1)}, 4, 384},
 		{"not static", false, sizing.Hints{Annotations: pod, Limits: limits(1, 1)}, 1, 256},
@@ -83,8 +89,9 @@ func TestStaticSize(t *testing.T) {
 func TestUnreadableSize(t *testing.T) {
 	host := newHost(t)
 	for text, size := range map[string]sizing.Hints{
-		`"much"`: {Annotations: map[string]string{"io.kubernetes.cri.sandbox-memory": "much"}},
-		`"many"`: {Limits: &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "many"}}},
+		`"much"`:                     {Annotations: map[string]string{"io.kubernetes.cri.sandbox-memory": "much"}},
+		`PodLinuxResources = "much"`: {Annotations: map[string]string{"io.kubernetes.cri-o.PodLinuxResources": "much"}},
+		`"many"`:                     {Limits: &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "many"}}},
 	} {
 		opts := sized(true)
 		opts.Size = size

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"os"
 	"path"
 	"strings"
@@ -32,12 +33,14 @@ const (
 	// An entry of a map.
 	fieldKey, fieldValue = 1, 2
 	// LinuxContainerResources.
-	fieldCPUPeriod, fieldCPUQuota, fieldMemoryLimit = 1, 2, 4
+	fieldCPUPeriod, fieldCPUQuota, fieldCPUShares, fieldMemoryLimit = 1, 2, 3, 4
 	// LinuxPodSandboxConfig.security_context and its namespace_options.
 	fieldSecurityContext, fieldNamespaceOptions = 2, 1
-	// NamespaceOption's fields, and the value that means the node's namespace.
-	fieldNetwork, fieldPID, fieldIPC = 1, 2, 3
-	namespaceNode                    = 2
+	// NamespaceOption's fields, UserNamespace.mode, and the values that mean the pod's
+	// and the node's namespace.
+	fieldNetwork, fieldPID, fieldIPC, fieldUser = 1, 2, 3, 5
+	fieldMode                                   = 1
+	namespacePod, namespaceNode                 = 0, 2
 	// PodSandboxMetadata.
 	fieldName, fieldUID, fieldNamespace = 1, 2, 3
 )
@@ -100,9 +103,9 @@ func podCgroup(options *anypb.Any, id string) string {
 	return path.Join(string(parent), id)
 }
 
-// podLimits returns the resources that the pod's containers may use together, or
+// podResources returns the resources that the pod's containers may use together, or
 // nil.
-func podLimits(options *anypb.Any) *specs.LinuxResources {
+func podResources(options *anypb.Any) *specs.LinuxResources {
 	linux, _ := bytesField(options.GetValue(), fieldLinux)
 	resources, ok := bytesField(linux, fieldResources)
 	if !ok {
@@ -110,17 +113,31 @@ func podLimits(options *anypb.Any) *specs.LinuxResources {
 	}
 	quota := int64(numberField(resources, fieldCPUQuota))
 	period := numberField(resources, fieldCPUPeriod)
+	shares := numberField(resources, fieldCPUShares)
 	limit := int64(numberField(resources, fieldMemoryLimit))
 	return &specs.LinuxResources{
-		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &shares},
 		Memory: &specs.LinuxMemory{Limit: &limit},
 	}
 }
 
-// podSysctls returns the pod's sysctls, which a pause container's spec would have.
+// podSysctls returns the sysctls that the spec of CRI's pause container would have: those
+// of the pod's configuration, and those that containerd 2 adds by default
+// (internal/cri/server/podsandbox, sandboxContainerSpec; enable_unprivileged_ports and
+// enable_unprivileged_icmp): without them, users other than root cannot bind low ports or ping.
+// The shim is not told whether they were turned off.
 func podSysctls(options *anypb.Any) map[string]string {
 	linux, _ := bytesField(options.GetValue(), fieldLinux)
-	return mapField(linux, fieldSysctls)
+	sysctls := mapField(linux, fieldSysctls)
+	if !isPodConfig(options) {
+		return sysctls
+	}
+	defaults := map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	if !userNamespace(options) {
+		defaults["net.ipv4.ping_group_range"] = "0 2147483647"
+	}
+	maps.Copy(defaults, sysctls)
+	return defaults
 }
 
 // podAnnotations returns the annotations in the pod's configuration: all that the pod
@@ -145,11 +162,22 @@ func numberField(data []byte, num protowire.Number) uint64 {
 // hostNamespace reports whether CRI's pod configuration asks for the host's
 // namespace of a kind: one of NamespaceOption's fields.
 func hostNamespace(options *anypb.Any, kind protowire.Number) bool {
+	return numberField(namespaceOptions(options), kind) == namespaceNode
+}
+
+// userNamespace reports whether CRI's pod configuration asks for a user namespace.
+func userNamespace(options *anypb.Any) bool {
+	user, ok := bytesField(namespaceOptions(options), fieldUser)
+	return ok && numberField(user, fieldMode) == namespacePod
+}
+
+// namespaceOptions returns the encoded NamespaceOption of CRI's pod configuration.
+func namespaceOptions(options *anypb.Any) []byte {
 	data := options.GetValue()
 	for _, num := range []protowire.Number{fieldLinux, fieldSecurityContext, fieldNamespaceOptions} {
 		data, _ = bytesField(data, num)
 	}
-	return numberField(data, kind) == namespaceNode
+	return data
 }
 
 // bytesField returns a string, bytes or message field.

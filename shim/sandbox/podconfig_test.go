@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -107,18 +108,48 @@ func TestPodCgroup(t *testing.T) {
 	}
 }
 
-func TestPodLimits(t *testing.T) {
-	if got := podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(1, "/parent")))}); got != nil {
+func TestPodResources(t *testing.T) {
+	if got := podResources(&anypb.Any{Value: []byte(encode(fieldLinux, encode(1, "/parent")))}); got != nil {
 		t.Errorf("no resources: %v", got)
 	}
 	resources := encodeNumber(1, 100_000) + encodeNumber(2, 150_000) + encodeNumber(3, 512) + encodeNumber(4, 64<<20)
-	got := podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, resources)))})
-	if *got.CPU.Quota != 150_000 || *got.CPU.Period != 100_000 || *got.Memory.Limit != 64<<20 {
+	got := podResources(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, resources)))})
+	if *got.CPU.Quota != 150_000 || *got.CPU.Period != 100_000 || *got.CPU.Shares != 512 || *got.Memory.Limit != 64<<20 {
 		t.Errorf("limits: %+v, %+v", got.CPU, got.Memory)
 	}
-	got = podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, encodeNumber(2, -1))))})
+	got = podResources(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, encodeNumber(2, -1))))})
 	if *got.CPU.Quota != -1 || *got.Memory.Limit != 0 {
 		t.Errorf("no limits: %+v, %+v", got.CPU, got.Memory)
+	}
+}
+
+// A pod has the sysctls that containerd adds to a pause container's spec, unless it has
+// other values.
+func TestPodSysctls(t *testing.T) {
+	const port, ping = "net.ipv4.ip_unprivileged_port_start", "net.ipv4.ping_group_range"
+	sysctl := func(name, value string) string {
+		return encode(fieldSysctls, encode(fieldKey, name)+encode(fieldValue, value))
+	}
+	userNamespace := func(mode int64) string {
+		return encode(fieldSecurityContext, encode(fieldNamespaceOptions, encode(fieldUser, encodeNumber(fieldMode, mode))))
+	}
+	for name, test := range map[string]struct {
+		linux string
+		want  map[string]string
+	}{
+		"none":                        {"", map[string]string{port: "0", ping: "0 2147483647"}},
+		"another":                     {sysctl("net.core.somaxconn", "7"), map[string]string{port: "0", ping: "0 2147483647", "net.core.somaxconn": "7"}},
+		"other values":                {sysctl(port, "80") + sysctl(ping, "1 0"), map[string]string{port: "80", ping: "1 0"}},
+		"the node's users":            {userNamespace(namespaceNode), map[string]string{port: "0", ping: "0 2147483647"}},
+		"a user namespace":            {userNamespace(namespacePod), map[string]string{port: "0"}},
+		"a user namespace and a ping": {userNamespace(namespacePod) + sysctl(ping, "0 1"), map[string]string{port: "0", ping: "0 1"}},
+	} {
+		if got := podSysctls(podConfig(encode(fieldLinux, test.linux))); !maps.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+	if got := podSysctls(nil); len(got) > 0 {
+		t.Errorf("a sandbox that is not CRI's: %v", got)
 	}
 }
 
@@ -130,6 +161,7 @@ func FuzzPodConfig(f *testing.F) {
 		}
 		hostNamespace(&anypb.Any{Value: data}, fieldPID)
 		podCgroup(&anypb.Any{Value: data}, "box")
-		podLimits(&anypb.Any{Value: data})
+		podResources(&anypb.Any{Value: data})
+		podSysctls(podConfig(string(data)))
 	})
 }

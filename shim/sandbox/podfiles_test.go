@@ -47,7 +47,11 @@ func TestPodsSysctls(t *testing.T) {
 	if _, err := s.StartSandbox(t.Context(), &sandboxapi.StartSandboxRequest{SandboxID: id}); err != nil {
 		t.Fatal(err)
 	}
-	if want := map[string]string{"net.core.somaxconn": "7", "kernel.shm_rmid_forced": "1"}; !maps.Equal(booted.Sysctls, want) {
+	want := map[string]string{
+		"net.core.somaxconn": "7", "kernel.shm_rmid_forced": "1",
+		"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "0 2147483647",
+	}
+	if !maps.Equal(booted.Sysctls, want) {
 		t.Errorf("sysctls %v, want %v", booted.Sysctls, want)
 	}
 	if said := strings.Join(booted.Config.Warnings, "\n"); !strings.Contains(said, "enable_tracing") || strings.Contains(said, "other") {

@@ -143,6 +143,30 @@ func (s *shim) boot(t *testing.T) *sandboxapi.StartSandboxResponse {
 	return started
 }
 
+// The pod's resources, which containerd passes in annotations with a pause container,
+// are in its configuration.
+func TestSize(t *testing.T) {
+	s, ctx := newShim(t), t.Context()
+	configure(t, "[hypervisor.qemu]\ndefault_memory = 512\ndefault_vcpus = 1\ndefault_maxvcpus = 2\n[runtime]\nstatic_sandbox_resource_mgmt = true\n")
+	number := func(b []byte, num protowire.Number, value uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), value)
+	}
+	message := func(num protowire.Number, content []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), content)
+	}
+	resources := number(number(nil, 3, 512), 4, 100<<20) // CPU shares, and a memory limit
+	options := &anypb.Any{TypeUrl: "runtime.v1.PodSandboxConfig", Value: message(8, message(5, resources))}
+	if _, err := s.CreateSandbox(ctx, &sandboxapi.CreateSandboxRequest{SandboxID: id, BundlePath: t.TempDir(), Options: options}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.StartSandbox(ctx, &sandboxapi.StartSandboxRequest{SandboxID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.host.VM().Spec; got.VCPUs != 2 || got.MemoryMiB != 640 {
+		t.Errorf("a machine of %d vCPUs and %d MiB, want 2 and 640", got.VCPUs, got.MemoryMiB)
+	}
+}
+
 func (s *shim) state(t *testing.T) string {
 	t.Helper()
 	status, err := s.SandboxStatus(t.Context(), &sandboxapi.SandboxStatusRequest{SandboxID: id})

@@ -105,7 +105,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		CgroupsPath: podCgroup(r.Options, s.id),
 		StandIn:     true,
 		Pod:         podName(r.Options),
-		Size:        sizing.Hints{Limits: podLimits(r.Options)},
+		Size:        sizing.Hints{Pod: podResources(r.Options)},
 		Sysctls:     podSysctls(r.Options),
 		Mounts:      mounts,
 	}

@@ -240,9 +240,10 @@ var runtimeKeys = []key{
 		annotated("enable_vcpus_pinning"),
 	define("runtime.static_sandbox_resource_mgmt", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.StaticSizing },
-		"Size the guest once, at its start: default_vcpus and default_memory plus what the sandbox's annotations of CRI "+
-			"(io.kubernetes.cri.sandbox-cpu-quota, -cpu-period, -cpu-shares and sandbox-memory) and its own container's limits "+
-			"ask for. The guest then never grows or shrinks."),
+		"Size the guest once, at its start: default_vcpus and default_memory plus what the engine says that the pod's containers may use "+
+			"(containerd's annotations io.kubernetes.cri.sandbox-cpu-quota, -cpu-period, -cpu-shares and sandbox-memory, CRI-O's "+
+			"io.kubernetes.cri-o.PodLinuxResources, or without a pause container the pod's configuration), and the limits of the "+
+			"sandbox's own container. The guest then never grows or shrinks."),
 	define("runtime.disable_guest_seccomp", true, boolean,
 		func(d *draft) *bool { return &d.Runtime.DisableGuestSeccomp },
 		"Do not apply containers' seccomp profiles: in the guest their processes may then make every system call that the "+

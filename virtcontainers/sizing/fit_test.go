@@ -8,7 +8,6 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
-	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // limitedCgroup makes a cgroup on the host with a memory limit in MiB, and
@@ -56,14 +55,20 @@ func TestFit(t *testing.T) {
 	}{
 		"room for less":            {path: path, annotations: said("134217728"), want: 512},
 		"containers up to a block": {path: path, annotations: said("134217729"), want: 384},
-		"room for all":             {path: path, annotations: said("134217728"), own: 300, want: 300},
-		"room for the least":       {path: path, annotations: said("402653184"), want: 256},
-		"too little room":          {path: path, annotations: said("536870912"), want: own},
-		"more than the limit":      {path: path, annotations: said("4294967296"), want: own},
-		"their use is unknown":     {path: path, want: own},
-		"nonsense":                 {path: path, annotations: said("much"), want: own},
-		"no limit":                 {path: "/kbtest-none/c", annotations: said("134217728"), want: own},
-		"no cgroup":                {annotations: said("134217728"), want: own},
+		"CRI-O": {path: path, want: 512, annotations: map[string]string{
+			"io.kubernetes.cri-o.PodLinuxResources": `{"cpu_period":100000,"cpu_shares":2,"memory_limit_in_bytes":134217728}`,
+		}},
+		"no pause container": {path: path, want: 512, change: func(_ *config.Config, o *Options) {
+			o.Hints.Pod = container("", 128<<20).Spec.Linux.Resources
+		}},
+		"room for all":         {path: path, annotations: said("134217728"), own: 300, want: 300},
+		"room for the least":   {path: path, annotations: said("402653184"), want: 256},
+		"too little room":      {path: path, annotations: said("536870912"), want: own},
+		"more than the limit":  {path: path, annotations: said("4294967296"), want: own},
+		"their use is unknown": {path: path, want: own},
+		"nonsense":             {path: path, annotations: said("much"), want: own},
+		"no limit":             {path: "/kbtest-none/c", annotations: said("134217728"), want: own},
+		"no cgroup":            {annotations: said("134217728"), want: own},
 		"the shim is there too": {path: path, annotations: said("134217728"), want: 384, change: func(c *config.Config, _ *Options) {
 			c.Runtime.SandboxCgroupOnly = true
 		}},
@@ -82,7 +87,7 @@ func TestFit(t *testing.T) {
 		if test.change != nil {
 			test.change(c, &p.opts)
 		}
-		p.whole, _ = resource.OfAnnotations(test.annotations) // of nonsense nothing, as for choose
+		p.whole, _ = p.opts.Hints.whole() // of nonsense nothing, as for choose
 		wanted := uint64(own)
 		if test.own > 0 {
 			wanted = test.own

@@ -25,6 +25,9 @@ type Hints struct {
 	// Annotations are those of the sandbox's own container; CRI's hold the sum
 	// of all containers' limits.
 	Annotations map[string]string
+	// Pod is that sum of a sandbox without a container, or nil; if it is set, the
+	// annotations do not count.
+	Pod *specs.LinuxResources
 	// Limits are the sandbox's own container's, or nil. They are used only if the
 	// machine keeps its initial size.
 	Limits *specs.LinuxResources

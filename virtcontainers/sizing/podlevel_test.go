@@ -6,12 +6,13 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // Limits that an update makes equal to what the pod's annotations say are no limits of
 // the pod itself, also not of a container that is created again; those of the pod stay
-// the pod's.
+// the pod's, also of containers that are created again with its new limit.
 func TestUpdateInPodWithLimits(t *testing.T) {
 	const mib = 1 << 20
 	for name, test := range map[string]struct {
@@ -43,9 +44,6 @@ func TestUpdateInPodWithLimits(t *testing.T) {
 			if got := p.wanted().MemoryMiB; got != roundedUp(test.want) {
 				t.Errorf("the machine should have %d MiB, want %d", got, roundedUp(test.want))
 			}
-			if test.first == test.pod {
-				return
-			}
 			for _, id := range []string{"c1", "c2"} {
 				p.Release(id)
 				if err := p.Admit(t.Context(), container(id, test.updated*mib)); err != nil {
@@ -56,5 +54,30 @@ func TestUpdateInPodWithLimits(t *testing.T) {
 				t.Errorf("after their restart the machine should have %d MiB, want %d", got, roundedUp(test.want))
 			}
 		})
+	}
+}
+
+// What a pod may use is known with each engine, also if the machine grows.
+func TestWholeOfEngines(t *testing.T) {
+	const bytes = 100 << 20
+	for engine, hints := range map[string]Hints{
+		"containerd": {Annotations: map[string]string{"io.kubernetes.cri.sandbox-memory": fmt.Sprint(bytes)}},
+		"CRI-O": {Annotations: map[string]string{
+			"io.kubernetes.cri-o.PodLinuxResources": fmt.Sprintf(`{"cpu_period":100000,"cpu_quota":50000,"memory_limit_in_bytes":%d}`, bytes),
+		}},
+		"containerd without a pause container": {Pod: container("", bytes).Spec.Linux.Resources},
+	} {
+		for _, static := range []bool{false, true} {
+			c := new(config.Config)
+			c.Runtime.StaticSizing = static
+			p := podOf(t, c)
+			p.opts.Hints = hints
+			if err := p.choose(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := p.whole.MemoryBytes(); got != bytes {
+				t.Errorf("%s, static: %v: its containers may use %d bytes, want %d", engine, static, got, bytes)
+			}
+		}
 	}
 }

@@ -26,7 +26,7 @@ func (p *Pod) choose(ctx context.Context) error {
 		machine.MaxVCPUs, machine.MaxMemoryMiB = min(machine.MaxVCPUs, saved.VCPUs), min(machine.MaxMemoryMiB, saved.MemoryMiB)
 	}
 	var needs []resource.Need
-	if p.whole, err = resource.OfAnnotations(p.opts.Hints.Annotations); err != nil && p.static() {
+	if p.whole, err = p.opts.Hints.whole(); err != nil && p.static() {
 		return err
 	}
 	if p.static() {
@@ -47,6 +47,15 @@ func (p *Pod) choose(ctx context.Context) error {
 	p.machine = machine
 	p.startAs(own)
 	return nil
+}
+
+// whole returns what all of the pod's containers together may use, as far as the engine
+// says. It fails with errdefs.ErrInvalidArgument.
+func (h Hints) whole() (resource.Need, error) {
+	if h.Pod != nil {
+		return resource.OfPod(h.Pod), nil
+	}
+	return resource.OfAnnotations(h.Annotations)
 }
 
 // startAs sets the size that the machine starts with.

@@ -3,7 +3,8 @@
 //
 //	container's OCI limits ──OfContainer──┐
 //	                                      ├──> Need ──Machine.Size──> Size
-//	CRI's annotations ──OfAnnotations─────┘
+//	CRI's annotations ──OfAnnotations─────┤
+//	CRI's pod configuration ──OfPod───────┘
 //
 // It also computes the pod's share of the host's CPUs: which ones, and with what weight.
 //

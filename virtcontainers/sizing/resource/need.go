@@ -1,12 +1,9 @@
 package resource
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
-	"strconv"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -122,38 +119,4 @@ func add(a, b uint64) uint64 {
 		return math.MaxUint64
 	}
 	return sum
-}
-
-// The annotations in which containerd's CRI plugin passes a sandbox's size: the
-// sums over the pod's containers, as the kubelet knows them beforehand.
-const (
-	annotationPeriod = "io.kubernetes.cri.sandbox-cpu-period"
-	annotationQuota  = "io.kubernetes.cri.sandbox-cpu-quota"
-	annotationShares = "io.kubernetes.cri.sandbox-cpu-shares"
-	annotationMemory = "io.kubernetes.cri.sandbox-memory"
-)
-
-// OfAnnotations returns the need of a pod whose sandbox has those annotations.
-// A pod without a CPU limit (its quota) needs what its containers request (its
-// shares). The error names the annotation and is of kind
-// errdefs.ErrInvalidArgument.
-func OfAnnotations(annotations map[string]string) (Need, error) {
-	var values [4]int64
-	for i, name := range []string{annotationPeriod, annotationQuota, annotationShares, annotationMemory} {
-		text, ok := annotations[name]
-		if !ok {
-			continue
-		}
-		v, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return Need{}, fmt.Errorf("annotation %s = %q: want an integer: %w", name, text, errdefs.ErrInvalidArgument)
-		}
-		values[i] = v
-	}
-	period, quotaOf, shares, memory := values[0], values[1], values[2], values[3]
-	n := Need{cpu: quota(quotaOf, uint64(max(period, 0))), memory: memoryLimit(memory)}
-	if quotaOf <= 0 && shares > minShares {
-		n.cpu, n.requested = scale(uint64(shares), perCPU, sharesPerCPU), true
-	}
-	return n, nil
 }

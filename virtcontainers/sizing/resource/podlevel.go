@@ -22,16 +22,25 @@ func (n Need) Updated(to Need) Need {
 	return to
 }
 
-// Outdated returns what is still true of the pod's need after an update of one of
-// its containers: the annotations stay, but are no longer the sum of the limits.
+// Outdated returns the pod's need after an update of one of its containers from before
+// to after. Where the container has the pod's own limit, the pod's is now the same: the
+// kubelet resizes the pod by updates of its containers, and passes the new limit to
+// those that it creates again. Another limit may have been a part of the pod's sum: then
+// what the pod may use is no longer known, and zero.
 func (n Need) Outdated(before, after Need) Need {
-	if !before.podsMemory && before.memory != after.memory {
-		n.memory = 0
-	}
-	if !before.podsCPU && before.cpu != after.cpu {
-		n.cpu = 0
-	}
+	n.memory = outdated(n.memory, before.memory, after.memory, before.podsMemory)
+	n.cpu = outdated(n.cpu, before.cpu, after.cpu, before.podsCPU)
 	return n
+}
+
+func outdated(pod, before, after uint64, pods bool) uint64 {
+	switch {
+	case before == after:
+		return pod
+	case pods:
+		return after
+	}
+	return 0
 }
 
 // Once returns the needs of a pod's containers, without those that share the pod's

@@ -47,3 +47,21 @@ func TestOnce(t *testing.T) {
 		}
 	}
 }
+
+// The pod's own limits follow its containers', each resource by itself; a sum is no longer
+// known once a part of it has changed.
+func TestOutdated(t *testing.T) {
+	pod := Need{cpu: 2 * perCPU, memory: 200}
+	own := Need{cpu: 2 * perCPU, memory: 200, podsCPU: true, podsMemory: true}
+	for name, test := range map[string]struct{ before, after, want Need }{
+		"the pod's memory":  {own, Need{cpu: 2 * perCPU, memory: 300}, Need{cpu: 2 * perCPU, memory: 300}},
+		"the pod's CPUs":    {own, Need{cpu: perCPU, memory: 200}, Need{cpu: perCPU, memory: 200}},
+		"nothing":           {own, own, pod},
+		"no limit any more": {own, Need{}, Need{}},
+		"a part of a sum":   {Need{cpu: perCPU, memory: 100}, Need{cpu: 2 * perCPU, memory: 100}, Need{memory: 200}},
+	} {
+		if got := pod.Outdated(test.before, test.after); got.cpu != test.want.cpu || got.memory != test.want.memory {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+}
