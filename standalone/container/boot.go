@@ -103,7 +103,8 @@ func (c *Container) Start(ctx context.Context) error {
 // Wait waits until the container has ended and its output was passed on, stops
 // its machine and network, and returns the exit code. It removes the container's
 // files if its options say so. What fails after the command's end is a warning: an
-// error means that the exit code is not known.
+// error means that the exit code is not known. If output was dropped because it could
+// not be written, the code of a command that did not fail is ExitError.
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	var code int
 	stop := c.watchNetwork(stdio)
@@ -120,12 +121,13 @@ func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 		c.undo = c.undo[1:] // the directory stays
 	}
 	c.warn(stdio, c.unwind(ctx))
+	c.record.Warnings = append(c.record.Warnings, stdio.warnings()...)
 	if c.record.Remove {
 		c.warn(stdio, c.m.Store.Sweep(false))
 	} else if err := c.m.write(c.record); err != nil {
 		stdio.warn(err)
 	}
-	return code, nil
+	return stdio.exitCode(code), nil
 }
 
 // warn reports what went wrong beside the command, and adds it to the record, which the

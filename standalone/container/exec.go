@@ -92,8 +92,9 @@ func (m *Manager) execRequest(ctx context.Context, name string, o spec.Options) 
 
 // Wait waits until the command has ended and its output was passed on, and
 // returns its exit code. When the container ends first, so does the command. What
-// fails after the command's end is a warning. The output of processes that the command
-// leaves behind is not waited for.
+// fails after the command's end is a warning. If output was dropped because it could
+// not be written, the code of a command that did not fail is ExitError. The output of
+// processes that the command leaves behind is not waited for.
 func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	resp, err := e.shim.Wait(ctx, &task.WaitRequest{ID: e.container, ExecID: e.id})
 	if err != nil {
@@ -101,7 +102,7 @@ func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	}
 	stdio.warn(stdio.drain(ctx))
 	stdio.warn(errors.Join(e.remove(ctx), stdio.close(), e.shim.Close()))
-	return int(resp.ExitStatus), nil
+	return stdio.exitCode(int(resp.ExitStatus)), nil
 }
 
 // remove removes the command from the shim, which may have ended with its
