@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -95,7 +96,7 @@ func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 		return 0, s.blame(err)
 	}
 	s.attach(ctr)
-	if err := announce(ctr.Name); err != nil {
+	if err := errors.Join(s.setRaw(), announce(ctr.Name)); err != nil {
 		o.Warn(err.Error())
 	}
 	return ctr.Wait(s.waiting, stdio)

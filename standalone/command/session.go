@@ -50,9 +50,12 @@ type session struct {
 	signals chan os.Signal
 	// calls are calls to the command's shim, in order; done is closed when the
 	// goroutines have ended.
-	calls   chan func()
-	done    chan struct{}
-	console console.Console
+	calls chan func()
+	done  chan struct{}
+	// console is nil without a terminal. What is typed there goes to the command if
+	// typed is set; the terminal is raw then, which raw says, while there is a command.
+	console    console.Console
+	typed, raw bool
 
 	mu         sync.Mutex // guards what follows
 	process    process
@@ -87,7 +90,7 @@ func (s *session) close() {
 	s.cancel(nil)
 	<-s.done
 	s.giveUp(nil)
-	if s.console != nil {
+	if s.raw {
 		_ = s.console.Reset() // a terminal that is gone cannot be reset
 	}
 }
@@ -207,7 +210,8 @@ func (s *session) blame(err error) error {
 	return err
 }
 
-// stdio connects a command to this process's streams, as the flags say.
+// stdio makes the streams for a command, as the flags say: this process's. It leaves the
+// terminal as it is.
 func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	if isDetached() {
 		return &container.Stdio{}, nil
@@ -226,14 +230,22 @@ func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 		}
 		return stdio, nil
 	}
-	s.console = term
-	if stdio.In == nil {
-		return stdio, nil
-	}
-	if err := term.SetRaw(); err != nil {
-		return nil, fmt.Errorf("set up terminal: %w", err)
-	}
+	s.console, s.typed = term, stdio.In != nil
 	return stdio, nil
+}
+
+// setRaw makes the terminal raw, if it is the command's: ^C then is input and no signal.
+// It is called once the command runs, so that ^C ends a run whose image is pulled or
+// whose machine boots.
+func (s *session) setRaw() error {
+	if !s.typed {
+		return nil
+	}
+	if err := s.console.SetRaw(); err != nil {
+		return fmt.Errorf("set up terminal: %w", err)
+	}
+	s.raw = true
+	return nil
 }
 
 // broken ends a command whose terminal has no reader any more.

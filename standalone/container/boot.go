@@ -44,7 +44,6 @@ func (c *Container) boot(ctx context.Context, o Options, stdio *Stdio) error {
 		c.cancelled = ctx.Err() != nil
 		return startError(err)
 	}
-	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
 	return nil
 }
 
@@ -100,13 +99,14 @@ func (c *Container) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until the container has ended and its output was passed on, stops
-// its machine and network, and returns the exit code. It removes the container's
+// Wait connects the command to its streams. It waits until the container has ended and
+// its output was passed on, stops its machine and network, and returns the exit code. It removes the container's
 // files if its options say so. What fails after the command's end is a warning: an
 // error means that the exit code is not known. If output was dropped because it could
 // not be written, the code of a command that did not fail is ExitError.
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	var code int
+	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
 	stop := c.watchNetwork(stdio)
 	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
 	stop()

@@ -48,10 +48,6 @@ func (m *Manager) StartExec(ctx context.Context, name string, o spec.Options, st
 	if err != nil {
 		return nil, errors.Join(err, stdio.close(), shim.Close())
 	}
-	stdio.relay(func() {
-		// A command that has ended needs no end of its input.
-		_, _ = shim.CloseIO(context.WithoutCancel(ctx), &task.CloseIORequest{ID: name, ExecID: e.id, Stdin: true})
-	})
 	return e, nil
 }
 
@@ -90,12 +86,13 @@ func (m *Manager) execRequest(ctx context.Context, name string, o spec.Options) 
 	}, nil
 }
 
-// Wait waits until the command has ended and its output was passed on, and
-// returns its exit code. When the container ends first, so does the command. What
+// Wait connects the command to its streams. It waits until it has ended and its output
+// was passed on, and returns its exit code. When the container ends first, so does the command. What
 // fails after the command's end is a warning. If output was dropped because it could
 // not be written, the code of a command that did not fail is ExitError. The output of
 // processes that the command leaves behind is not waited for.
 func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
+	stdio.relay(func() { _ = e.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
 	resp, err := e.shim.Wait(ctx, &task.WaitRequest{ID: e.container, ExecID: e.id})
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("wait for command: %w", err), stdio.close(), e.shim.Close())
@@ -126,5 +123,11 @@ func (e *Exec) Kill(ctx context.Context, signal uint32) error {
 // Resize sets the size of the command's terminal.
 func (e *Exec) Resize(ctx context.Context, width, height uint16) error {
 	_, err := e.shim.ResizePty(ctx, &task.ResizePtyRequest{ID: e.container, ExecID: e.id, Width: uint32(width), Height: uint32(height)})
+	return err
+}
+
+// closeStdin passes on the end of the input.
+func (e *Exec) closeStdin(ctx context.Context) error {
+	_, err := e.shim.CloseIO(ctx, &task.CloseIORequest{ID: e.container, ExecID: e.id, Stdin: true})
 	return err
 }

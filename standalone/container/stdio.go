@@ -22,7 +22,7 @@ const closeTimeout = time.Second
 // relayBuffer is how much is copied at a time.
 const relayBuffer = 64 << 10
 
-// Stdio are the streams to which a command is connected.
+// Stdio are the streams to which a command is connected, by the Wait for its end.
 type Stdio struct {
 	// In is read to its end, if it is not nil.
 	In io.Reader
@@ -70,10 +70,11 @@ func (s *Stdio) relay(closeStdin func()) {
 	if s.In == nil {
 		return
 	}
+	stdin := s.fifos.Stdin // close resets the field
 	// It ends with the input, or with the process: a read of a terminal cannot be
 	// cancelled.
 	go func() {
-		if _, err := io.CopyBuffer(onlyWriter{s.fifos.Stdin}, s.In, make([]byte, relayBuffer)); err == nil {
+		if _, err := io.CopyBuffer(onlyWriter{stdin}, s.In, make([]byte, relayBuffer)); err == nil {
 			closeStdin()
 		}
 	}()
