@@ -91,7 +91,7 @@ func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 	if err != nil {
 		return 0, s.blame(err)
 	}
-	s.resize(ctr)
+	s.resize(s.ctx, ctr)
 	if err := ctr.Start(s.ctx); err != nil {
 		return 0, s.blame(err)
 	}
