@@ -22,6 +22,7 @@ const processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
 type Exec struct {
 	container, id string
 	shim          *client.Shim
+	exit          *waiter // nil before the shim has created the process
 }
 
 // StartExec starts a command in a running container, with the settings of the
@@ -41,12 +42,13 @@ func (m *Manager) StartExec(ctx context.Context, name string, o spec.Options, st
 	}
 	request.Stdin, request.Stdout, request.Stderr = stdio.fifos.In, stdio.fifos.Out, stdio.fifos.Err
 	if _, err = shim.Exec(ctx, request); err == nil {
+		e.exit = beginWait(ctx, shim, &task.WaitRequest{ID: name, ExecID: e.id})
 		if _, err = shim.Start(ctx, &task.StartRequest{ID: name, ExecID: e.id}); err != nil {
 			err = errors.Join(startError(err), e.remove(ctx))
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, stdio.close(), shim.Close())
+		return nil, errors.Join(err, stdio.close(), e.disconnect())
 	}
 	return e, nil
 }
@@ -87,19 +89,26 @@ func (m *Manager) execRequest(ctx context.Context, name string, o spec.Options) 
 }
 
 // Wait connects the command to its streams. It waits until it has ended and its output
-// was passed on, and returns its exit code. When the container ends first, so does the command. What
-// fails after the command's end is a warning. If output was dropped because it could
-// not be written, the code of a command that did not fail is ExitError. The output of
-// processes that the command leaves behind is not waited for.
+// was passed on, and returns its exit code. When the container ends first, so does the
+// command. What fails after the command's end is a warning. If output was dropped because
+// it could not be written, the code of a command that did not fail is ExitError. The
+// output of processes that the command leaves behind is not waited for.
 func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	stdio.relay(func() { _ = e.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
-	resp, err := e.shim.Wait(ctx, &task.WaitRequest{ID: e.container, ExecID: e.id})
+	resp, err := e.exit.wait(ctx)
 	if err != nil {
-		return 0, errors.Join(fmt.Errorf("wait for command: %w", err), stdio.close(), e.shim.Close())
+		return 0, errors.Join(fmt.Errorf("wait for command: %w", err), stdio.close(), e.disconnect())
 	}
 	stdio.warn(stdio.drain(ctx))
-	stdio.warn(errors.Join(e.remove(ctx), stdio.close(), e.shim.Close()))
+	stdio.warn(errors.Join(e.remove(ctx), stdio.close(), e.disconnect()))
 	return stdio.exitCode(int(resp.ExitStatus)), nil
+}
+
+// disconnect ends the connection to the shim, which then kills a command that runs.
+func (e *Exec) disconnect() error {
+	err := e.shim.Close()
+	e.exit.stop()
+	return err
 }
 
 // remove removes the command from the shim, which may have ended with its

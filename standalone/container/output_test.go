@@ -2,7 +2,6 @@ package container
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -31,15 +30,15 @@ func fullDisk(t *testing.T) *os.File {
 
 const noSpace = "standard output: no space left on device: the rest is dropped"
 
-// exitsWell is the task service of a shim whose processes end with 0.
-type exitsWell struct{ task.TTRPCTaskService }
-
-func (s exitsWell) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
-	resp, err := s.TTRPCTaskService.Wait(ctx, r)
-	if err == nil {
-		resp.ExitStatus = 0
-	}
-	return resp, err
+// well returns a waiter for the same process, as if that ended with 0.
+func well(w *waiter) *waiter {
+	good := &waiter{cancel: w.cancel, done: make(chan struct{}), resp: new(task.WaitResponse)}
+	go func() {
+		defer close(good.done)
+		<-w.done
+		good.err = w.err
+	}()
+	return good
 }
 
 // next returns the next warning.
@@ -74,7 +73,7 @@ func TestOutputOnAFullDisk(t *testing.T) {
 	said := make(chan string, 10)
 	stdio := &Stdio{Out: fullDisk(t), Err: io.Discard, Warn: func(text string) { said <- text }}
 	c := run(t, m, img, Options{Name: "c"}, stdio)
-	c.shim.TTRPCTaskService = exitsWell{c.shim.TTRPCTaskService}
+	c.exit = well(c.exit)
 	ended := make(chan int, 1)
 	go func() {
 		code, err := c.Wait(t.Context(), stdio)
@@ -111,7 +110,7 @@ func TestExecsOutputOnAFullDisk(t *testing.T) {
 	m, img := newManager(t)
 	stdio := new(Stdio)
 	c := run(t, m, img, Options{Name: "c", Remove: true}, stdio)
-	for _, well := range []bool{true, false} {
+	for _, good := range []bool{true, false} {
 		said := make(chan string, 10)
 		streams := &Stdio{Out: fullDisk(t), Err: io.Discard, Warn: func(text string) { said <- text }}
 		e, err := m.StartExec(t.Context(), "c", spec.Options{Args: []string{"sh"}}, streams)
@@ -123,9 +122,9 @@ func TestExecsOutputOnAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := 137
-		if well {
+		if good {
 			want = ExitError
-			e.shim.TTRPCTaskService = exitsWell{e.shim.TTRPCTaskService}
+			e.exit = well(e.exit)
 		}
 		if code, err := e.Wait(t.Context(), streams); code != want || err != nil {
 			t.Errorf("exit code %d, %v; want %d", code, err, want)
