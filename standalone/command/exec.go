@@ -49,6 +49,9 @@ func execIn(ctx context.Context, c *cli.Command) (int, error) {
 		return 0, s.blame(err)
 	}
 	s.attach(e)
+	if err := s.setRaw(); err != nil {
+		warner(c)(err.Error())
+	}
 	code, err := e.Wait(s.waiting, stdio)
 	return code, s.blame(err)
 }

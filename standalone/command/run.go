@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -90,12 +91,12 @@ func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 	if err != nil {
 		return 0, s.blame(err)
 	}
-	s.resize(ctr)
+	s.resize(s.ctx, ctr)
 	if err := ctr.Start(s.ctx); err != nil {
 		return 0, s.blame(err)
 	}
 	s.attach(ctr)
-	if err := announce(ctr.Name); err != nil {
+	if err := errors.Join(s.setRaw(), announce(ctr.Name)); err != nil {
 		o.Warn(err.Error())
 	}
 	return ctr.Wait(s.waiting, stdio)

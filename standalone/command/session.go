@@ -38,23 +38,30 @@ func (e signalError) Error() string { return "interrupted by " + unix.SignalName
 // ending are those of them that a user sends to end the command.
 var ending = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM}
 
-// session connects this process's terminal and signals to a command. Until there
-// is a command, a signal ends the session's context.
+// session connects this process's terminal and signals to a command.
 type session struct {
+	// ctx is for the start of the command. A signal ends it if there is no command yet.
 	ctx    context.Context //nolint:containedctx // the session is the context's owner: a signal ends it
 	cancel context.CancelCauseFunc
 	// waiting is for the wait for the command's end and its output, which only giveUp
 	// cancels.
 	waiting context.Context //nolint:containedctx // as ctx
 	giveUp  context.CancelCauseFunc
-	signals chan os.Signal
+	// asking is for calls to the command's shim. It ends with waiting, and with the
+	// session, which does not wait for a shim that does not answer.
+	asking    context.Context //nolint:containedctx // as ctx
+	stopCalls context.CancelFunc
+	signals   chan os.Signal
 	// calls are calls to the command's shim, in order; done is closed when the
 	// goroutines have ended.
-	calls   chan func()
-	done    chan struct{}
-	console console.Console
+	calls chan func()
+	done  chan struct{}
+	// console is nil without a terminal. What is typed there goes to the command if
+	// typed is set; the terminal is raw then, which raw says, while there is a command.
+	console    console.Console
+	typed, raw bool
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards what follows, and the end of ctx by a signal
 	process    process
 	interrupts int
 	// ended is set when the command has ended, while its output is passed on.
@@ -77,6 +84,7 @@ func makeSession(ctx context.Context) *session {
 	s := &session{signals: make(chan os.Signal, 16), calls: make(chan func(), 16), done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.waiting, s.giveUp = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.asking, s.stopCalls = context.WithCancel(s.waiting)
 	return s
 }
 
@@ -85,9 +93,10 @@ func (s *session) close() {
 	signal.Stop(s.signals)
 	close(s.signals)
 	s.cancel(nil)
+	s.stopCalls()
 	<-s.done
 	s.giveUp(nil)
-	if s.console != nil {
+	if s.raw {
 		_ = s.console.Reset() // a terminal that is gone cannot be reset
 	}
 }
@@ -124,15 +133,10 @@ func (s *session) setAsked(at time.Time) {
 func (s *session) handle(sig os.Signal) {
 	p, impatient, deaf := s.note(sig)
 	switch {
-	case sig == unix.SIGPIPE:
-	case p == nil:
-		if sig != unix.SIGCONT && sig != unix.SIGWINCH {
-			s.cancel(signalError{sig.(syscall.Signal)})
-		}
+	case sig == unix.SIGPIPE || p == nil:
 	case sig == unix.SIGWINCH:
-		s.later(func() { s.resize(p) })
+		s.later(func() { s.resize(s.asking, p) })
 	case deaf && slices.Contains(ending, sig):
-		s.cancel(signalError{sig.(syscall.Signal)})
 		s.giveUp(signalError{sig.(syscall.Signal)})
 	case sig == unix.SIGINT && impatient:
 		// A command may ignore the signal: a container's first process does,
@@ -143,14 +147,17 @@ func (s *session) handle(sig os.Signal) {
 	}
 }
 
-// note counts interrupts. It returns the command, or nil, whether it has been
-// interrupted before, and whether no signal reaches it: it has ended, or its shim does
-// not answer.
+// note counts interrupts, and ends the start of a command that is not there yet. It
+// returns the command, or nil, whether it has been interrupted before, and whether no
+// signal reaches it: it has ended, or its shim does not answer.
 func (s *session) note(sig os.Signal) (p process, impatient, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sig == unix.SIGINT {
 		s.interrupts++
+	}
+	if s.process == nil && sig != unix.SIGPIPE && sig != unix.SIGCONT && sig != unix.SIGWINCH {
+		s.cancel(signalError{sig.(syscall.Signal)})
 	}
 	silent := !s.asked.IsZero() && time.Since(s.asked) >= patience
 	return s.process, s.interrupts > 1, s.ended || silent
@@ -168,24 +175,28 @@ func (s *session) later(call func()) {
 // kill sends the command a signal.
 func (s *session) kill(p process, sig syscall.Signal) {
 	defer saySlow(os.Stderr, patience, "kata-runtime: the container's shim does not answer: the next signal gives it up")()
-	_ = p.Kill(s.ctx, uint32(sig)) // it may have ended
+	_ = p.Kill(s.asking, uint32(sig)) // it may have ended
 }
 
-// attach passes signals on to a command from now on.
+// attach passes signals on to a command from now on: the first is the one that came too
+// late to end its start. It does not wait for the shim.
 func (s *session) attach(p process) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.process = p
-	s.mu.Unlock()
-	s.resize(p)
+	if late, ok := errors.AsType[signalError](context.Cause(s.ctx)); ok {
+		s.later(func() { s.kill(p, late.sig) })
+	}
+	s.later(func() { s.resize(s.asking, p) })
 }
 
 // resize sets the size of the command's terminal.
-func (s *session) resize(p process) {
+func (s *session) resize(ctx context.Context, p process) {
 	if s.console == nil {
 		return
 	}
 	if size, err := s.console.Size(); err == nil {
-		_ = p.Resize(s.ctx, size.Width, size.Height) // it may have ended
+		_ = p.Resize(ctx, size.Width, size.Height) // it may have ended
 	}
 }
 
@@ -200,14 +211,20 @@ func (s *session) end() {
 // blame attributes an error to the signal that caused it, with the exit code that
 // shells use.
 func (s *session) blame(err error) error {
-	var by signalError
-	if err != nil && errors.As(context.Cause(s.ctx), &by) {
+	s.mu.Lock()
+	ctx := s.ctx
+	if s.process != nil {
+		ctx = s.waiting
+	}
+	s.mu.Unlock()
+	if by, ok := errors.AsType[signalError](context.Cause(ctx)); ok && err != nil {
 		return &ExitError{Code: 128 + int(by.sig), Err: fmt.Errorf("%w: %w", by, err)}
 	}
 	return err
 }
 
-// stdio connects a command to this process's streams, as the flags say.
+// stdio makes the streams for a command, as the flags say: this process's. It leaves the
+// terminal as it is.
 func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	if isDetached() {
 		return &container.Stdio{}, nil
@@ -226,14 +243,22 @@ func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 		}
 		return stdio, nil
 	}
-	s.console = term
-	if stdio.In == nil {
-		return stdio, nil
-	}
-	if err := term.SetRaw(); err != nil {
-		return nil, fmt.Errorf("set up terminal: %w", err)
-	}
+	s.console, s.typed = term, stdio.In != nil
 	return stdio, nil
+}
+
+// setRaw makes the terminal raw, if it is the command's: ^C then is input and no signal.
+// It is called once the command runs, so that ^C ends a run whose image is pulled or
+// whose machine boots.
+func (s *session) setRaw() error {
+	if !s.typed {
+		return nil
+	}
+	if err := s.console.SetRaw(); err != nil {
+		return fmt.Errorf("set up terminal: %w", err)
+	}
+	s.raw = true
+	return nil
 }
 
 // broken ends a command whose terminal has no reader any more.
@@ -242,6 +267,6 @@ func (s *session) broken() {
 	p := s.process
 	s.mu.Unlock()
 	if p != nil {
-		_ = p.Kill(s.ctx, uint32(unix.SIGKILL)) // it may have ended
+		_ = p.Kill(s.asking, uint32(unix.SIGKILL)) // it may have ended
 	}
 }

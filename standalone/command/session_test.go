@@ -11,10 +11,14 @@ import (
 )
 
 // stubborn is a process whose shim is stopped.
-type stubborn struct{ asked int }
+type stubborn struct {
+	asked int
+	last  uint32
+}
 
-func (p *stubborn) Kill(ctx context.Context, _ uint32) error {
+func (p *stubborn) Kill(ctx context.Context, signal uint32) error {
 	p.asked++
+	p.last = signal
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -49,6 +53,36 @@ func TestShimThatDoesNotAnswer(t *testing.T) {
 		var by signalError
 		if err := s.blame(s.waiting.Err()); !errors.As(err, &by) || by.sig != unix.SIGTERM {
 			t.Errorf("it ends with %v", err)
+		}
+		s.close()
+	})
+}
+
+// A signal that comes when the command has started, but this process does not know yet,
+// reaches it; if the shim does not answer, the next one gives it up.
+func TestSignalAtTheEndOfTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := makeSession(t.Context()), new(stubborn)
+		go s.watch()
+		s.signals <- unix.SIGTERM
+		synctest.Wait()
+		if s.ctx.Err() == nil || s.waiting.Err() != nil {
+			t.Errorf("the start: %v, the wait: %v", context.Cause(s.ctx), context.Cause(s.waiting))
+		}
+		s.attach(p)
+		synctest.Wait()
+		if p.asked != 1 || p.last != uint32(unix.SIGTERM) {
+			t.Errorf("%d signals reached the command, the last is %d", p.asked, p.last)
+		}
+		time.Sleep(patience)
+		if err := s.blame(errors.New("lost")); err.Error() != "lost" {
+			t.Errorf("an error that no signal caused: %v", err)
+		}
+		s.signals <- unix.SIGQUIT
+		synctest.Wait()
+		var by signalError
+		if !errors.As(context.Cause(s.waiting), &by) || by.sig != unix.SIGQUIT {
+			t.Errorf("a later signal: %v", context.Cause(s.waiting))
 		}
 		s.close()
 	})

@@ -44,14 +44,17 @@ func (c *Container) boot(ctx context.Context, o Options, stdio *Stdio) error {
 		c.cancelled = ctx.Err() != nil
 		return startError(err)
 	}
-	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
+	c.exit = beginWait(ctx, c.shim, &task.WaitRequest{ID: c.Name})
 	return nil
 }
 
 // endShim removes the container from the shim and ends the shim, whatever their
 // state.
 func (c *Container) endShim(ctx context.Context) error {
-	defer c.shim.Close()
+	defer func() {
+		_ = c.shim.Close()
+		c.exit.stop()
+	}()
 	var err error
 	if c.cancelled {
 		_ = c.shim.Close()
@@ -100,14 +103,16 @@ func (c *Container) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until the container has ended and its output was passed on, stops
-// its machine and network, and returns the exit code. It removes the container's
-// files if its options say so. What fails after the command's end is a warning: an
-// error means that the exit code is not known.
+// Wait connects the command to its streams. It waits until the container has ended and
+// its output was passed on, stops its machine and network, and returns the exit code. It
+// removes the container's files if its options say so. What fails after the command's end
+// is a warning: an error means that the exit code is not known. If output was dropped
+// because it could not be written, the code of a command that did not fail is ExitError.
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	var code int
+	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
 	stop := c.watchNetwork(stdio)
-	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
+	resp, err := c.exit.wait(ctx)
 	stop()
 	if err == nil {
 		code = int(resp.ExitStatus)
@@ -120,12 +125,13 @@ func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 		c.undo = c.undo[1:] // the directory stays
 	}
 	c.warn(stdio, c.unwind(ctx))
+	c.record.Warnings = append(c.record.Warnings, stdio.warnings()...)
 	if c.record.Remove {
 		c.warn(stdio, c.m.Store.Sweep())
 	} else if err := c.m.write(c.record); err != nil {
 		stdio.warn(err)
 	}
-	return code, nil
+	return stdio.exitCode(code), nil
 }
 
 // warn reports what went wrong beside the command, and adds it to the record, which the

@@ -22,6 +22,7 @@ const processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
 type Exec struct {
 	container, id string
 	shim          *client.Shim
+	exit          *waiter // nil before the shim has created the process
 }
 
 // StartExec starts a command in a running container, with the settings of the
@@ -41,17 +42,14 @@ func (m *Manager) StartExec(ctx context.Context, name string, o spec.Options, st
 	}
 	request.Stdin, request.Stdout, request.Stderr = stdio.fifos.In, stdio.fifos.Out, stdio.fifos.Err
 	if _, err = shim.Exec(ctx, request); err == nil {
+		e.exit = beginWait(ctx, shim, &task.WaitRequest{ID: name, ExecID: e.id})
 		if _, err = shim.Start(ctx, &task.StartRequest{ID: name, ExecID: e.id}); err != nil {
 			err = errors.Join(startError(err), e.remove(ctx))
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, stdio.close(), shim.Close())
+		return nil, errors.Join(err, stdio.close(), e.disconnect())
 	}
-	stdio.relay(func() {
-		// A command that has ended needs no end of its input.
-		_, _ = shim.CloseIO(context.WithoutCancel(ctx), &task.CloseIORequest{ID: name, ExecID: e.id, Stdin: true})
-	})
 	return e, nil
 }
 
@@ -95,18 +93,27 @@ func (m *Manager) execProcess(ctx context.Context, name string, of *specs.Proces
 	return process, err
 }
 
-// Wait waits until the command has ended and its output was passed on, and
-// returns its exit code. When the container ends first, so does the command. What
-// fails after the command's end is a warning. The output of processes that the command
-// leaves behind is not waited for.
+// Wait connects the command to its streams. It waits until it has ended and its output
+// was passed on, and returns its exit code. When the container ends first, so does the
+// command. What fails after the command's end is a warning. If output was dropped because
+// it could not be written, the code of a command that did not fail is ExitError. The
+// output of processes that the command leaves behind is not waited for.
 func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
-	resp, err := e.shim.Wait(ctx, &task.WaitRequest{ID: e.container, ExecID: e.id})
+	stdio.relay(func() { _ = e.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
+	resp, err := e.exit.wait(ctx)
 	if err != nil {
-		return 0, errors.Join(fmt.Errorf("wait for command: %w", err), stdio.close(), e.shim.Close())
+		return 0, errors.Join(fmt.Errorf("wait for command: %w", err), stdio.close(), e.disconnect())
 	}
 	stdio.warn(stdio.drain(ctx))
-	stdio.warn(errors.Join(e.remove(ctx), stdio.close(), e.shim.Close()))
-	return int(resp.ExitStatus), nil
+	stdio.warn(errors.Join(e.remove(ctx), stdio.close(), e.disconnect()))
+	return stdio.exitCode(int(resp.ExitStatus)), nil
+}
+
+// disconnect ends the connection to the shim, which then kills a command that runs.
+func (e *Exec) disconnect() error {
+	err := e.shim.Close()
+	e.exit.stop()
+	return err
 }
 
 // remove removes the command from the shim, which may have ended with its
@@ -130,5 +137,11 @@ func (e *Exec) Kill(ctx context.Context, signal uint32) error {
 // Resize sets the size of the command's terminal.
 func (e *Exec) Resize(ctx context.Context, width, height uint16) error {
 	_, err := e.shim.ResizePty(ctx, &task.ResizePtyRequest{ID: e.container, ExecID: e.id, Width: uint32(width), Height: uint32(height)})
+	return err
+}
+
+// closeStdin passes on the end of the input.
+func (e *Exec) closeStdin(ctx context.Context) error {
+	_, err := e.shim.CloseIO(ctx, &task.CloseIORequest{ID: e.container, ExecID: e.id, Stdin: true})
 	return err
 }

@@ -73,6 +73,7 @@ type Container struct {
 	img    store.Image
 	net    *usernet.Net
 	shim   *client.Shim
+	exit   *waiter // nil before the shim has created the container
 	undo   []func(context.Context) error
 	// cancelled is set if a call to the shim was cancelled: the shim works on it until
 	// the connection is closed.

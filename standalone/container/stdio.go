@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/katabox/katabox/shim/client"
@@ -23,19 +22,20 @@ const closeTimeout = time.Second
 // relayBuffer is how much is copied at a time.
 const relayBuffer = 64 << 10
 
-// Stdio are the streams to which a command is connected.
+// Stdio are the streams to which a command is connected, by the Wait for its end.
 type Stdio struct {
 	// In is read to its end, if it is not nil.
 	In io.Reader
 	// Out and Err are written to. A terminal has no Err.
 	Out, Err io.Writer
-	// Broken is called when a terminal's output has no reader any more. Without a
-	// terminal the command gets SIGPIPE when it writes.
+	// Broken is called when a terminal's output has no reader any more, or was hung up.
+	// Without a terminal the command gets SIGPIPE when it writes.
 	Broken func()
 	// Ended is called, if it is not nil, when the command has ended, and only its
 	// output is still passed on.
 	Ended func()
-	// Warn is called, if it is not nil, with what went wrong beside the command.
+	// Warn is called, if it is not nil, with what went wrong beside the command. The
+	// relays call it, too: it may be called from several goroutines.
 	Warn func(string)
 
 	log      *log // of a container, not of an exec
@@ -45,6 +45,9 @@ type Stdio struct {
 	outputs  []*os.File     // what they read
 	// writing is how many of them have read what they have not written yet.
 	writing atomic.Int32
+
+	mu      sync.Mutex // guards what follows
+	dropped []string   // what was said about output that was dropped
 }
 
 // open makes the FIFOs in a directory of the bundle.
@@ -59,18 +62,19 @@ func (s *Stdio) open(dir, name string, terminal bool) (err error) {
 func (s *Stdio) relay(closeStdin func()) {
 	stdout, stderr := s.fifos.Stdout, s.fifos.Stderr
 	s.outputs = append(s.outputs, stdout)
-	s.group.Go(func() { s.copyOut("stdout", s.Out, stdout) })
+	s.group.Go(func() { s.copyOut(stdoutName, s.Out, stdout) })
 	if stderr != nil {
 		s.outputs = append(s.outputs, stderr)
-		s.group.Go(func() { s.copyOut("stderr", s.Err, stderr) })
+		s.group.Go(func() { s.copyOut(stderrName, s.Err, stderr) })
 	}
 	if s.In == nil {
 		return
 	}
+	stdin := s.fifos.Stdin // close resets the field
 	// It ends with the input, or with the process: a read of a terminal cannot be
 	// cancelled.
 	go func() {
-		if _, err := io.CopyBuffer(onlyWriter{s.fifos.Stdin}, s.In, make([]byte, relayBuffer)); err == nil {
+		if _, err := io.CopyBuffer(onlyWriter{stdin}, s.In, make([]byte, relayBuffer)); err == nil {
 			closeStdin()
 		}
 	}()
@@ -78,39 +82,6 @@ func (s *Stdio) relay(closeStdin func()) {
 
 // onlyWriter hides the faster methods that io.Copy would use.
 type onlyWriter struct{ io.Writer }
-
-// copyOut copies one output until its end. Output that cannot be written is still
-// read, so that the command does not block.
-func (s *Stdio) copyOut(name string, to io.Writer, from io.ReadCloser) {
-	buf := make([]byte, relayBuffer)
-	for {
-		n, err := from.Read(buf)
-		s.writing.Add(1)
-		s.log.write(name, buf[:n])
-		if n > 0 && to != nil {
-			if _, err := to.Write(buf[:n]); err != nil {
-				to = nil
-				s.lost(err, from)
-			}
-		}
-		s.writing.Add(-1)
-		if err != nil {
-			return
-		}
-	}
-}
-
-// lost is called when an output cannot be written to any more. A FIFO without a
-// reader becomes a pipe without one in the guest.
-func (s *Stdio) lost(why error, fifo io.Closer) {
-	switch {
-	case !errors.Is(why, syscall.EPIPE):
-	case !s.terminal:
-		_ = fifo.Close()
-	case s.Broken != nil:
-		s.Broken()
-	}
-}
 
 // warn calls Warn; a nil error is ignored.
 func (s *Stdio) warn(err error) {
