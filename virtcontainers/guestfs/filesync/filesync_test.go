@@ -361,19 +361,6 @@ func TestGuestGone(t *testing.T) {
 	c.running.Wait()
 }
 
-func TestSourceGone(t *testing.T) {
-	source, g := filepath.Join(t.TempDir(), "source"), newGuest(t)
-	must(t, os.Mkdir(source, 0o750))
-	c := start(t, g, source, roomy)
-	before := words(t, g.path(target))
-	must(t, os.Remove(source))
-	c.watch.signal() // An open directory's removal is no event.
-	c.running.Wait()
-	if diff := cmp.Diff(before, words(t, g.path(target))); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // Close waits for the call under way, and no call follows.
 func TestClose(t *testing.T) {
 	source, g := t.TempDir(), newGuest(t)
