@@ -151,8 +151,7 @@ func (s *Sandbox) save(ctx context.Context, z *slept) error {
 // That does no harm: it only reads the memory, for an image that is not used, and the
 // memory is not given back then.
 func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
-	spec := s.spec()
-	most := max(spec.MemoryMiB, spec.MaxMemoryMiB) << 20
+	most := s.sizing.MostMiB() << 20
 	return z.do(ctx, func() error {
 		stored, err := memfile.StoreImage(ctx, z.image, z.key, z.memory, most)
 		if err != nil {

@@ -156,7 +156,7 @@ func (s *Sandbox) openSavedFiles(ctx context.Context) error {
 // launchAwaiting starts a machine that awaits the saved one's state.
 func (s *Sandbox) launchAwaiting(ctx context.Context) error {
 	saved := &s.opts.Restore.from.Record.Machine.Layout
-	if err := s.sizing.CheckModules(saved.ModulesMiB); err != nil {
+	if err := s.sizing.Continue(*saved); err != nil {
 		return err
 	}
 	spec := s.spec()

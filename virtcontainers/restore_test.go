@@ -341,6 +341,8 @@ func TestRestoreRefusals(t *testing.T) {
 			rec.Machine.Layout.Devices = maps.Clone(rec.Machine.Layout.Devices)
 			rec.Machine.Layout.Devices["rng"] = "01/09"
 		}), errdefs.IsFailedPrecondition, "rng"},
+		"more vCPUs than allowed": {forge(func(rec *checkpoint.Record) { rec.Machine.Layout.VCPUs, rec.Machine.MaxVCPUs = 9, 9 }), errdefs.IsFailedPrecondition,
+			"has 9 vCPUs, this host and its configuration allow 1 (default_maxvcpus)"},
 		"container's id": {forge(func(rec *checkpoint.Record) { rec.Container.ID = "../other" }), errdefs.IsInvalidArgument, "../other"},
 		"share's id":     {forge(func(rec *checkpoint.Record) { rec.Container.ShareID = "" }), errdefs.IsInvalidArgument, "the saved container"},
 		"mount missing":  {forge(func(rec *checkpoint.Record) { rec.Container.Mounts["/data"] = "/run/x" }), errdefs.IsFailedPrecondition, "a mount at /data, this one has none"},

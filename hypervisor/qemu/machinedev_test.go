@@ -72,7 +72,7 @@ func TestRoomForDump(t *testing.T) {
 	if err := roomFor(dir, 1); err != nil {
 		t.Error(err)
 	}
-	if err := roomFor(dir, 1<<40); err == nil || !strings.Contains(err.Error(), "no room for dump of 1099511627776 MiB: "+dir) {
+	if err := roomFor(dir, 1<<60); err == nil || !strings.Contains(err.Error(), "no room for dump of 1099511627776 MiB: "+dir) {
 		t.Errorf("an exbibyte: %v", err)
 	}
 	if err := roomFor("/nonexistent", 1); err == nil {

@@ -1,9 +1,11 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,6 +24,8 @@ const (
 	// dumpGrace is added to the resulting time.
 	dumpRate  = 20
 	dumpGrace = time.Minute
+	// dumpExtraMiB is room beside the memory, for firmware, CPU registers and headers.
+	dumpExtraMiB = 64
 	// dumpFileWait bounds making the file, and closing it.
 	dumpFileWait = 10 * time.Second
 	// dumpName is the file's name: the time of the guest kernel's panic.
@@ -85,25 +89,81 @@ func (vm *VM) dump(ctx context.Context) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("read the machine's memory size: %w", err)
 	}
-	file, err := makeDump(ctx, vm.spec.PanicDump.Dir, size)
+	most := mostOfDump(vm.spec, size)
+	file, err := makeDump(ctx, vm.spec.PanicDump.Dir, most)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, endDump(ctx, file, err == nil)) }()
+	return file.Name(), vm.dumpInto(ctx, file, most)
+}
+
+// mostOfDump bounds the dump of a machine's memory, in bytes. sizeMiB is how much QEMU
+// says that it has; one that was taken over may lie. With PanicDump.Paging a header of 56
+// bytes comes for each page whose neighbours are elsewhere (elf.h, Elf64_Phdr).
+func mostOfDump(spec hypervisor.Spec, sizeMiB uint64) uint64 {
+	sizeMiB = min(max(sizeMiB, spec.MemoryMiB), max(spec.MemoryMiB, spec.MaxMemoryMiB))
+	return (sizeMiB + sizeMiB/64 + dumpExtraMiB) * mib
+}
+
+// dumpInto has QEMU write the memory to the file, at most that many bytes. QEMU gets a
+// pipe: with the file itself, one that was taken over could fill the disk.
+func (vm *VM) dumpInto(ctx context.Context, file *os.File, most uint64) error {
+	ours, machines, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make pipe for dump: %w", err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		err := copyDump(file, ours, most)
+		_ = ours.Close() // QEMU's next write fails
+		written <- err
+	}()
+	err = vm.askDump(ctx, machines)
+	if err != nil {
+		_ = ours.Close() // QEMU may still have the pipe, and keep it
+	}
+	select {
+	case writeErr := <-written:
+		if errors.Is(writeErr, os.ErrClosed) && err != nil {
+			return err
+		}
+		return errors.Join(writeErr, err)
+	case <-ctx.Done(): // the disk hangs, or QEMU keeps the pipe
+		_ = ours.Close()
+		return cmp.Or(err, fmt.Errorf("write dump: %w", context.Cause(ctx)))
+	}
+}
+
+// askDump has QEMU write the memory to the pipe, which it closes.
+func (vm *VM) askDump(ctx context.Context, pipe *os.File) error {
 	const fd = "dump"
-	if err := vm.mon.GetFD(ctx, fd, file); err != nil {
-		return file.Name(), fmt.Errorf("pass dump to QEMU: %w", err)
+	err := vm.mon.GetFD(ctx, fd, pipe)
+	if err = errors.Join(err, pipe.Close()); err != nil {
+		return fmt.Errorf("pass dump to QEMU: %w", err)
 	}
 	// qapi/dump.json, dump-guest-memory. Without "detach" the answer comes
 	// when all is written.
 	args := map[string]any{"paging": vm.spec.PanicDump.Paging, "protocol": "fd:" + fd}
 	if err := vm.mon.Execute(ctx, "dump-guest-memory", args, nil); err != nil {
-		return file.Name(), fmt.Errorf("dump guest memory: %w", err)
+		return fmt.Errorf("dump guest memory: %w", err)
 	}
-	return file.Name(), nil
+	return nil
 }
 
-// makeDump makes the file for memory of that size in MiB. The directory may be on a file
+// copyDump copies until from ends. What is longer than most is not a dump.
+func copyDump(to io.Writer, from io.Reader, most uint64) error {
+	n, err := io.Copy(to, io.LimitReader(from, int64(most)))
+	if err == nil && uint64(n) == most {
+		err = fmt.Errorf("it has %d bytes or more, want less: %w", most, errdefs.ErrResourceExhausted)
+	}
+	if err != nil {
+		return fmt.Errorf("write dump: %w", err)
+	}
+	return nil
+}
+
+// makeDump makes the file for a dump of that size in bytes. The directory may be on a file
 // system that hangs.
 func makeDump(ctx context.Context, dir string, size uint64) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, dumpFileWait)
@@ -144,15 +204,14 @@ func endDump(ctx context.Context, file *os.File, complete bool) error {
 	return nil
 }
 
-// roomFor checks in advance that a file system has room for memory of that
-// size.
-func roomFor(dir string, memoryMiB uint64) error {
+// roomFor checks in advance that a file system has room for that many bytes.
+func roomFor(dir string, size uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return fmt.Errorf("find room for dump: %w", err)
 	}
-	if free := fs.Bavail * uint64(fs.Bsize) / mib; free <= memoryMiB {
-		return fmt.Errorf("no room for dump of %d MiB: %s has %d MiB left", memoryMiB, dir, free)
+	if free := fs.Bavail * uint64(fs.Bsize); free <= size {
+		return fmt.Errorf("no room for dump of %d MiB: %s has %d MiB left", size/mib, dir, free/mib)
 	}
 	return nil
 }

@@ -26,8 +26,9 @@ type User struct {
 // Socket is a UNIX socket on the host.
 type Socket struct {
 	Path string
-	// ByPath resolves the path for each connection. Otherwise connections go to
-	// the socket that is at the path now, as with a bind mount.
+	// ByPath looks up the path for each connection; its links are resolved once, now.
+	// Otherwise connections go to the socket that is at the path now, as with a bind
+	// mount.
 	ByPath    bool
 	Seqpacket bool
 	// As is the user of every connection.
@@ -48,11 +49,16 @@ type SocketListener struct {
 func ListenSocket(ctx context.Context, open Opener, s Socket, at *api.UnixSocket) (*SocketListener, error) {
 	l := &SocketListener{threads: make(chan struct{}, maxConnections)}
 	var err error
-	if !s.ByPath {
-		l.pinned, err = intime.Call(ctx, func() (*os.File, error) { return openPath(s.Path) }, func(f *os.File) { _ = f.Close() })
-		if err != nil {
-			return nil, fmt.Errorf("forward UNIX socket %s: %w", s.Path, err)
+	if s.ByPath {
+		var real string
+		if real, err = intime.Call(ctx, func() (string, error) { return resolve(s.Path) }, nil); err == nil {
+			s.Path = real
 		}
+	} else {
+		l.pinned, err = intime.Call(ctx, func() (*os.File, error) { return openPath(s.Path, 0) }, func(f *os.File) { _ = f.Close() })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("forward UNIX socket %s: %w", s.Path, err)
 	}
 	l.Listener, err = Listen(ctx, open, &api.ReverseListen{Place: &api.ReverseListen_Unix{Unix: at}}, func(ctx context.Context) (relay.HalfCloser, error) {
 		conn, err := l.connect(ctx, s)
@@ -82,16 +88,6 @@ func (l *SocketListener) unpin() error {
 		return err
 	}
 	return nil
-}
-
-// openPath refers to a file without opening it (open(2), O_PATH): so a path can
-// be longer than a socket address (108 bytes), and the file stays the same.
-func openPath(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }
 
 // connect connects as the user, on a thread that ends afterwards. It does not wait for
@@ -144,7 +140,9 @@ func duplicate(f *os.File) (*os.File, error) {
 }
 
 // connectHere connects on the calling thread. It closes at, which is nil for a socket
-// by path.
+// by path: then the path has no links (resolve), and a link in it is refused. A guest
+// that may write to a directory of the path would put a link there, and root's
+// connections would go to any socket of the host.
 func (s *Socket) connectHere(ctx context.Context, at *os.File) (*net.UnixConn, error) {
 	if at != nil {
 		defer at.Close()
@@ -153,7 +151,7 @@ func (s *Socket) connectHere(ctx context.Context, at *os.File) (*net.UnixConn, e
 		return nil, err
 	}
 	if at == nil {
-		found, err := openPath(s.Path)
+		found, err := openPath(s.Path, unix.RESOLVE_NO_SYMLINKS)
 		if err != nil {
 			return nil, err
 		}

@@ -134,7 +134,7 @@ func TestSocketPermissionIsTheUsers(t *testing.T) {
 	if err := errors.Join(os.Chown(srv.path, 0, 9), os.Chmod(srv.path, 0o660)); err != nil {
 		t.Fatal(err)
 	}
-	pinned, err := openPath(srv.path)
+	pinned, err := openPath(srv.path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,12 @@ func TestSocketHangs(t *testing.T) {
 	hung, release := hungfs.Mount(t)
 	defer release()
 	h := newGuest(t)
-	l, control := h.listenSocket(Socket{Path: filepath.Join(hung, "s"), ByPath: true})
+	dir := t.TempDir()
+	l, control := h.listenSocket(Socket{Path: filepath.Join(dir, "s"), ByPath: true})
+	if err := unix.Mount(hung, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	announce(t, control, 1)
 	h.next()
 	soon(t, "the listener's end", func() {
@@ -232,12 +237,14 @@ func TestSocketHangs(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	soon(t, "the end of a call that was given up", func() {
-		_, err := ListenSocket(ctx, h.open, Socket{Path: filepath.Join(hung, "s")}, &api.UnixSocket{})
-		if !errors.Is(err, intime.ErrUnanswered) {
-			t.Error(err)
-		}
-	})
+	for _, byPath := range []bool{false, true} {
+		soon(t, "the end of a call that was given up", func() {
+			_, err := ListenSocket(ctx, h.open, Socket{Path: filepath.Join(hung, "s"), ByPath: byPath}, &api.UnixSocket{})
+			if !errors.Is(err, intime.ErrUnanswered) {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // soon fails the test if f does not end in time.

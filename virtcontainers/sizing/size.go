@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
@@ -22,7 +21,7 @@ func (p *Pod) choose(ctx context.Context) error {
 	}
 	p.most = Most{VCPUs: machine.MaxVCPUs, MemoryMiB: machine.MaxMemoryMiB}
 	if saved := p.opts.Most; saved != nil {
-		p.most = *saved
+		p.most = p.mostOf(*saved)
 		machine.MaxVCPUs, machine.MaxMemoryMiB = min(machine.MaxVCPUs, saved.VCPUs), min(machine.MaxMemoryMiB, saved.MemoryMiB)
 	}
 	var needs []resource.Need
@@ -105,20 +104,6 @@ func (p *Pod) Set(spec *hypervisor.Spec) {
 	if h.VirtioMem {
 		spec.MemoryModel = hypervisor.MemoryVirtio
 	}
-}
-
-// CheckModules returns an error for a saved machine whose memory modules, of those sizes,
-// are more than this host and its configuration allow.
-func (p *Pod) CheckModules(sizesMiB []uint64) error {
-	most, has := p.machine.MaxMemoryMiB, p.initial.MemoryMiB
-	for _, size := range sizesMiB {
-		if has > most || size > most-has {
-			return fmt.Errorf("the saved machine has %d MiB and memory modules of %d MiB, this host and its configuration allow %d MiB (default_maxmemory): %w",
-				p.initial.MemoryMiB, sizesMiB, most, errdefs.ErrFailedPrecondition)
-		}
-		has += size
-	}
-	return nil
 }
 
 // Initial is the size that the machine starts with.

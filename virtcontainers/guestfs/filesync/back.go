@@ -19,11 +19,12 @@ type Reader interface {
 // Back overwrites the host's file with the end of the guest's copy, as much as
 // from reads: what a container wrote into the copy of a single file. Afterwards
 // the copy no longer follows the host's file. On an error the host's file is
-// unchanged or partly written, or still written to if its file system hangs.
+// unchanged or partly written, or still written to if its file system hangs. It must
+// come before Close.
 func (c *Copy) Back(ctx context.Context, from Reader) error {
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	err := c.CloseIn(closing)
+	err := c.endIn(closing, c.stop) // The source stays open.
 	if err == nil {
 		err = c.back(ctx, from)
 	}
@@ -46,7 +47,7 @@ func (c *Copy) back(ctx context.Context, from Reader) error {
 
 // overwrite replaces the content of a single file. It does not follow a link.
 func (s *source) overwrite(content []byte) error {
-	f, err := os.OpenFile(s.path(), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := s.openSingle(os.O_WRONLY | unix.O_NONBLOCK)
 	if err != nil {
 		return err
 	}

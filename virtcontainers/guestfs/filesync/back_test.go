@@ -63,12 +63,13 @@ func TestBackRefused(t *testing.T) {
 // a time.
 func TestEndWhileTheSourceHangs(t *testing.T) {
 	source, g := t.TempDir(), newGuest(t)
-	write(t, source+"/log", "")
-	c := start(t, g, source+"/log", roomy)
+	below := source + "/below"
+	must(t, os.Mkdir(below, 0o700))
+	c := start(t, g, source, roomy)
 	hung, release := hungfs.Mount(t)
 	t.Cleanup(release) // before the copy's Close
-	must(t, unix.Mount(hung, source, "", unix.MS_BIND, ""))
-	t.Cleanup(func() { must(t, unix.Unmount(source, unix.MNT_DETACH)) })
+	must(t, unix.Mount(hung, below, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(below, unix.MNT_DETACH)) })
 	c.watch.signal()
 	time.Sleep(20 * quietTime) // it looks
 	over := errors.New("time is over")

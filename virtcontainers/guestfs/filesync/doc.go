@@ -10,6 +10,9 @@
 // A scan reads the whole tree: names, and stat(2) of each. Its result is used if
 // nothing changed meanwhile (settled), or after some tries.
 //
+// The source's directory is opened once (source.go): what is put in its place later
+// is not copied.
+//
 // Kubernetes changes a volume of files atomically, by renaming a link:
 //
 //	name -> ..data/name     ..data -> ..2026_11_20     ..2026_11_20/name

@@ -33,12 +33,9 @@ func Check(path string, limits Limits) error {
 	if err != nil {
 		return err
 	}
-	seen, err := src.look(nil)
-	if err != nil {
-		return err
-	}
-	seen.close()
-	return nil
+	defer src.close()
+	_, err = src.look(nil)
+	return err
 }
 
 // Copy is a copy that is kept up to date.
@@ -60,7 +57,10 @@ type Copy struct {
 // Start copies source, a directory or a file of the host, to target in the
 // guest, and begins to watch it. ctx's deadline bounds the copying; without one each
 // call to the guest has callTimeout. On an error what was copied stays, and the
-// caller removes target. If source is a link, it is resolved once, now.
+// caller removes target. The path is resolved once, now: like a bind mount, the copy
+// follows this directory, or the files of this name in it, also if it is renamed or
+// something else is put or mounted in its place. Until Close the directory is open, and
+// a file system that has it cannot be unmounted.
 //
 // UNIX sockets, FIFOs and device nodes are left out, with a line in the log.
 func Start(ctx context.Context, guest Guest, source, target string, limits Limits) (*Copy, error) {
@@ -74,6 +74,7 @@ func Start(ctx context.Context, guest Guest, source, target string, limits Limit
 	}
 	if err := c.update(ctx); err != nil {
 		c.watch.close()
+		src.close()
 		return nil, wrap(err, source)
 	}
 	// The copy outlives the call that asked for it, and ends with Close.
@@ -89,14 +90,22 @@ func Start(ctx context.Context, guest Guest, source, target string, limits Limit
 // the host's file system answers. The copy stays in the guest. It may be called more
 // than once.
 func (c *Copy) Close() {
+	c.stop()
+	c.source.close()
+}
+
+// stop is Close, but Back may follow.
+func (c *Copy) stop() {
 	c.close.Do(func() { close(c.closing) })
 	c.running.Wait()
 }
 
 // CloseIn is Close, but waits no longer than ctx for a file system that hangs.
-func (c *Copy) CloseIn(ctx context.Context) error {
+func (c *Copy) CloseIn(ctx context.Context) error { return c.endIn(ctx, c.Close) }
+
+func (c *Copy) endIn(ctx context.Context, end func()) error {
 	err := intime.Do(ctx, func() error {
-		c.Close()
+		end()
 		return nil
 	})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"unicode/utf8"
 
@@ -14,42 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// source is what is copied.
-type source struct {
-	// dir is the directory to copy or, if name is not empty, the directory of
-	// the file to copy.
-	dir, name string
-	limits    Limits
-}
-
-// path returns the path of what is copied, on the host.
-func (s *source) path() string { return filepath.Join(s.dir, s.name) }
-
-// newSource makes the source for a path, which may contain links.
-func newSource(name string, limits Limits) (*source, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, fmt.Errorf("inspect what is to be copied: %w", err)
-	}
-	switch {
-	case info.IsDir():
-		return &source{dir: name, limits: limits}, nil
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is %v, want a directory or a regular file: %w", name, info.Mode().Type(), errdefs.ErrInvalidArgument)
-	}
-	file, err := filepath.EvalSymlinks(name)
-	if err != nil {
-		return nil, fmt.Errorf("find what is to be copied: %w", err)
-	}
-	return &source{dir: filepath.Dir(file), name: filepath.Base(file), limits: limits}, nil
-}
-
-// errGone means that the source no longer exists.
-var errGone = errors.New("it does not exist any more")
-
 // seen is the result of a look at the source.
 type seen struct {
-	root *os.Root
 	tree tree
 	// special has the type's name of each file that cannot be copied, by path.
 	special map[string]string
@@ -57,8 +22,6 @@ type seen struct {
 	moved bool
 	bytes int64
 }
-
-func (s *seen) close() { _ = s.root.Close() }
 
 // watches is called for each file before a look reads it; name is the entry of
 // a directory that matters, or empty for all.
@@ -68,39 +31,32 @@ type watches interface {
 
 // look reads the whole source. If the directory is gone it returns errGone; if
 // the file is gone, or no longer regular, it returns an empty tree, because the
-// file may come back. Close the result.
+// file may come back.
 func (s *source) look(w watches) (*seen, error) {
-	root, err := os.OpenRoot(s.dir)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil, errGone
+	if err := s.exists(); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("open source: %w", err)
-	}
-	found := &seen{root: root, tree: tree{}, special: map[string]string{}}
+	found := &seen{tree: tree{}, special: map[string]string{}}
+	var err error
 	if s.name != "" {
 		err = s.lookAtFile(found, w)
 	} else {
 		err = s.lookAtTree(found, w)
 	}
 	if err != nil {
-		found.close()
 		return nil, err
 	}
 	return found, nil
 }
 
-// openFlags prevent open from blocking on a FIFO.
-const openFlags = os.O_RDONLY | unix.O_NONBLOCK
-
 func (s *source) lookAtFile(found *seen, w watches) error {
-	dir, err := found.root.Open(".")
+	dir, err := s.root.Open(".")
 	if err != nil {
 		return fmt.Errorf("open source: %w", err)
 	}
 	defer dir.Close()
 	watch(w, dir, s.name)
-	f, err := found.root.OpenFile(s.name, openFlags, 0)
+	f, err := s.openSingle(openFlags)
 	if isMoved(err) {
 		return nil
 	}
@@ -154,7 +110,7 @@ func (s *source) lookAtTree(found *seen, w watches) error {
 // lookAtDir records a directory and its entries, and returns its
 // subdirectories.
 func (s *source) lookAtDir(found *seen, dir string, w watches) (below []string, err error) {
-	f, err := found.root.OpenFile(path.Join(".", dir), openFlags|unix.O_DIRECTORY, 0)
+	f, err := s.root.OpenFile(path.Join(".", dir), openFlags|unix.O_DIRECTORY, 0)
 	if dir != "" && isMoved(err) {
 		found.moved = true
 		return nil, nil
@@ -172,6 +128,9 @@ func (s *source) lookAtDir(found *seen, dir string, w watches) (below []string, 
 	found.moved = found.moved || dir != "" && found.tree[dir] != e
 	found.tree[dir] = e
 	names, err := s.names(f)
+	if dir == "" && errors.Is(err, unix.ENOENT) { // It has been removed since look began.
+		return nil, errGone
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read directory: %w", err)
 	}

@@ -61,7 +61,6 @@ func (c *Copy) tryUpdate(ctx context.Context, lenient bool) error {
 	if err != nil {
 		return err
 	}
-	defer found.close()
 	if !quiet && !lenient {
 		return errChanged
 	}
@@ -69,7 +68,7 @@ func (c *Copy) tryUpdate(ctx context.Context, lenient bool) error {
 	if c.source.name != "" && len(found.tree) == 0 {
 		return nil // The file is missing for now: the copy stays.
 	}
-	return c.send(ctx, found, plan(c.sent, found.tree), lenient)
+	return c.send(ctx, plan(c.sent, found.tree), lenient)
 }
 
 // look reads the source, and reports whether nothing changed meanwhile.
@@ -85,10 +84,8 @@ func (c *Copy) look(ctx context.Context) (*seen, bool, error) {
 	}
 	again, err := c.source.look(nil) // There are no events when polling.
 	if err != nil {
-		found.close()
 		return nil, false, err
 	}
-	again.close()
 	return found, maps.Equal(found.tree, again.tree), nil
 }
 

@@ -89,6 +89,7 @@ func TestSlowGuest(t *testing.T) {
 		write(t, source+"/a", "1")
 		src, err := newSource(source, roomy)
 		must(t, err)
+		defer src.close()
 		w := &watcher{happened: make(chan struct{}, 1)}
 		w.poll(t.Context(), unix.EMFILE)
 		c := &Copy{guest: slowGuest{newGuest(t), 3 * callTimeout}, target: target, source: src, watch: w, sent: tree{}, closing: make(chan struct{})}
@@ -306,16 +307,16 @@ func TestSendFollowsNoLink(t *testing.T) {
 	write(t, source+"/f", "public")
 	src, err := newSource(source, roomy)
 	must(t, err)
+	defer src.close()
 	found, err := src.look(nil)
 	must(t, err)
-	defer found.close()
 	must(t, os.Remove(source+"/f"))
 	must(t, os.Symlink(secret, source+"/f"))
 	c := &Copy{guest: g, target: target, source: src, sent: tree{}, closing: make(chan struct{})}
-	if err := c.send(t.Context(), found, plan(tree{}, found.tree), false); !errors.Is(err, errChanged) {
+	if err := c.send(t.Context(), plan(tree{}, found.tree), false); !errors.Is(err, errChanged) {
 		t.Error(err)
 	}
-	must(t, c.send(t.Context(), found, plan(tree{}, found.tree), true))
+	must(t, c.send(t.Context(), plan(tree{}, found.tree), true))
 	if diff := cmp.Diff([]string{"dir "}, g.take()); diff != "" {
 		t.Error(diff)
 	}
@@ -403,12 +404,12 @@ func TestGrowthWhileCopied(t *testing.T) {
 	write(t, source+"/f", "1")
 	src, err := newSource(source, Limits{Files: 1, Bytes: 5})
 	must(t, err)
+	defer src.close()
 	found, err := src.look(nil)
 	must(t, err)
-	defer found.close()
 	write(t, source+"/f", "123456")
 	c := &Copy{guest: g, target: target, source: src, sent: tree{}, closing: make(chan struct{})}
-	if err := c.send(context.Background(), found, plan(tree{}, found.tree), true); !errdefs.IsResourceExhausted(err) {
+	if err := c.send(context.Background(), plan(tree{}, found.tree), true); !errdefs.IsResourceExhausted(err) {
 		t.Error(err)
 	}
 }

@@ -42,12 +42,12 @@ type batch struct {
 
 // send makes the guest do steps. If a file has changed since the look it stops
 // with errChanged; with lenient it sends the file as it is.
-func (c *Copy) send(ctx context.Context, from *seen, steps []step, lenient bool) error {
+func (c *Copy) send(ctx context.Context, steps []step, lenient bool) error {
 	b := &batch{Copy: c}
 	for _, s := range steps {
 		var err error
 		if s.want.kind == regular {
-			err = b.sendFile(ctx, from.root, s, lenient)
+			err = b.sendFile(ctx, s, lenient)
 		} else {
 			err = b.add(ctx, c.change(s), &s)
 		}
@@ -128,12 +128,12 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // sendFile sends a file in parts.
-func (b *batch) sendFile(ctx context.Context, root *os.Root, s step, lenient bool) error {
+func (b *batch) sendFile(ctx context.Context, s step, lenient bool) error {
 	name := s.path
 	if name == "" {
 		name = b.source.name
 	}
-	f, err := root.OpenFile(name, openFlags, 0)
+	f, err := b.source.open(s.path)
 	if isMoved(err) {
 		return b.changed(lenient)
 	}
