@@ -205,6 +205,7 @@ func (p *Pod) overheadMiB() uint64 {
 // memory, to the cgroup to which it is charged. It must be called again after
 // vCPUs were added, and before memory is.
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
+	p.chargedMiB = 0 // until it has succeeded
 	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20}
 	if p.booted {
 		var err error
@@ -219,11 +220,21 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	if err != nil {
 		return err
 	}
+	p.chargedMiB = guestMiB
 	if short > 0 {
 		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short, "vm": vm.Memory}).
 			Info("the pod's memory limit leaves no room for the virtual machine, which is not accounted to the pod")
 	}
 	return nil
+}
+
+// chargeRest charges for the memory that the machine has got beyond what was asked
+// for, and for what could not be charged earlier. The caller holds resizes.
+func (p *Pod) chargeRest(ctx context.Context) error {
+	if p.cgroup == nil || p.unaccounted || p.memoryMiB <= p.chargedMiB {
+		return nil
+	}
+	return p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.memoryMiB))
 }
 
 // placePod sets the pod's cgroup to the containers' combined CPUs and shares,

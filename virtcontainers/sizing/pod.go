@@ -118,6 +118,9 @@ type Pod struct {
 	// bounded is the bound of memory, in bytes, last set where the pod's helpers
 	// are. Account and ChargeCPUs come before all resizes and need not hold it.
 	bounded uint64
+	// chargedMiB is the guest's memory for which the machine was last charged, also set
+	// by Account and ChargeCPUs.
+	chargedMiB uint64
 	// booted is set once the guest's CPU time is charged, unaccounted when the
 	// machine could not be moved into the pod's cgroups.
 	booted, unaccounted bool

@@ -47,7 +47,7 @@ func (p *Pod) grow(ctx context.Context) error {
 	warnOf(ctx, want)
 	hadCPUs, hadMiB := p.vcpus, p.memoryMiB
 	if want.VCPUs <= hadCPUs && want.MemoryMiB <= hadMiB && !p.unused && !p.cpusLeave {
-		return nil
+		return p.chargeRest(ctx)
 	}
 	p.unused = true
 	want.VCPUs, want.MemoryMiB = max(want.VCPUs, hadCPUs), max(want.MemoryMiB, hadMiB)
@@ -57,6 +57,9 @@ func (p *Pod) grow(ctx context.Context) error {
 	err := p.growInSteps(ctx, want.MemoryMiB)
 	if err == nil {
 		err = p.growCPUs(ctx, want.VCPUs)
+	}
+	if err == nil {
+		err = p.chargeRest(ctx)
 	}
 	if err == nil {
 		err = p.useAll(ctx, want)
@@ -85,6 +88,9 @@ func (p *Pod) growInSteps(ctx context.Context, want uint64) error {
 		if err := p.growMemory(ctx, next.MemoryMiB); err != nil {
 			return err
 		}
+		if err := p.chargeRest(ctx); err != nil {
+			return err
+		}
 		if err := p.useAll(ctx, next); err != nil {
 			return err
 		}
@@ -92,6 +98,8 @@ func (p *Pod) growInSteps(ctx context.Context, want uint64) error {
 	return p.growMemory(ctx, want)
 }
 
+// growMemory may add more than wanted: chargeRest must follow, before the guest uses
+// it.
 func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 	if want <= p.memoryMiB {
 		return nil
@@ -116,7 +124,7 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 			}
 		}()
 	}
-	now, err := p.vm.SetMemoryMiB(ctx, want)
+	now, err := p.vm.SetMemoryMiB(ctx, want, p.mostMiB(ctx, want))
 	if now > 0 {
 		p.memoryMiB = now
 	}
@@ -227,7 +235,7 @@ func (p *Pod) shrinkMemory(ctx context.Context, want uint64) error {
 	if want >= p.memoryMiB || !p.opts.Config.Hypervisor.VirtioMem {
 		return nil
 	}
-	now, err := p.vm.SetMemoryMiB(ctx, want)
+	now, err := p.vm.SetMemoryMiB(ctx, want, want)
 	if now > 0 {
 		p.memoryMiB = now
 	}
