@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/containerd/log"
@@ -206,9 +207,12 @@ func (p *Pod) overheadMiB() uint64 {
 // vCPUs were added, and before memory is.
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	p.chargedMiB = 0 // until it has succeeded
+	limit, err := p.hostLimit()
+	if err != nil {
+		return err
+	}
 	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20}
 	if p.booted {
-		var err error
 		if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
 			return err
 		}
@@ -220,7 +224,7 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	if err != nil {
 		return err
 	}
-	p.chargedMiB = guestMiB
+	p.chargedMiB, p.chargedUnder = guestMiB, limit
 	if short > 0 {
 		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short, "vm": vm.Memory}).
 			Info("the pod's memory limit leaves no room for the virtual machine, which is not accounted to the pod")
@@ -235,6 +239,28 @@ func (p *Pod) chargeRest(ctx context.Context) error {
 		return nil
 	}
 	return p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.memoryMiB))
+}
+
+// hostLimit returns the least memory limit, in bytes, above the pod's cgroup. Without a
+// limit it is larger than any host's memory.
+func (p *Pod) hostLimit() (uint64, error) {
+	if p.opts.CgroupsPath == "" {
+		return math.MaxUint64, nil
+	}
+	return hostcgroup.MemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+}
+
+// followLimit moves the machine out of the pod's cgroup if a limit that was lowered
+// leaves no room for it, and back when there is room. The caller holds resizes.
+func (p *Pod) followLimit(ctx context.Context) error {
+	if p.cgroup == nil || p.unaccounted {
+		return nil
+	}
+	limit, err := p.hostLimit()
+	if err == nil && limit != p.chargedUnder {
+		err = p.chargeVM(ctx, p.memoryMiB)
+	}
+	return p.orWithoutCgroup(ctx, err)
 }
 
 // placePod sets the pod's cgroup to the containers' combined CPUs and shares,

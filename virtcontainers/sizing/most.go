@@ -5,8 +5,6 @@ import (
 	"math"
 
 	"github.com/containerd/log"
-
-	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // mostMiB returns how much memory the machine may get where want is needed now: a
@@ -29,7 +27,7 @@ func (p *Pod) hostRoomMiB(ctx context.Context, want uint64) uint64 {
 	if p.cgroup == nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 {
 		return math.MaxUint64
 	}
-	limit, err := hostcgroup.MemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+	limit, err := p.hostLimit()
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the machine gets no more memory at once than it needs now")
 		return want

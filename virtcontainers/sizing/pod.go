@@ -121,6 +121,8 @@ type Pod struct {
 	// chargedMiB is the guest's memory for which the machine was last charged, also set
 	// by Account and ChargeCPUs.
 	chargedMiB uint64
+	// chargedUnder is the host's limit at that time, in bytes (hostLimit).
+	chargedUnder uint64
 	// booted is set once the guest's CPU time is charged, unaccounted when the
 	// machine could not be moved into the pod's cgroups.
 	booted, unaccounted bool

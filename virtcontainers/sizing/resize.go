@@ -170,7 +170,7 @@ func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
 
 // follow shrinks the machine as far as its containers allow, unless its size is
 // static, and then reduces the pod's place on the host to what its containers
-// use. That has time until the machine runs: the guest of one that is paused gives
+// use, within the limits that the host has for it by now. That has time until the machine runs: the guest of one that is paused gives
 // nothing back.
 func (p *Pod) follow(ctx context.Context) error {
 	leave, err := p.opts.EnterAwake(ctx)
@@ -190,7 +190,7 @@ func (p *Pod) follow(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
 	defer cancel()
-	return errors.Join(err, p.limitTogether(ctx), p.placePod(ctx))
+	return errors.Join(err, p.followLimit(ctx), p.limitTogether(ctx), p.placePod(ctx))
 }
 
 // shrink makes the machine as small as its containers and the guest allow.
