@@ -15,16 +15,23 @@ import (
 const noLimit = math.MaxUint64
 
 // memoryLimit returns the least memory limit, in bytes, of a cgroup and its
-// ancestors.
+// ancestors. Above v2's memory.high, which the kubelet sets with MemoryQoS, the kernel
+// slows down every thread that needs memory, and a guest does not give it back: a
+// machine has to stay below that, too.
 func (h hierarchy) memoryLimit(dir string) (uint64, error) {
-	file := h.memoryFile()
+	files := []string{h.memoryFile()}
+	if h.unified {
+		files = append(files, "memory.high")
+	}
 	least := uint64(noLimit)
 	for ; ; dir = filepath.Dir(dir) {
-		limit, err := readLimit(filepath.Join(dir, file))
-		if err != nil {
-			return 0, err
+		for _, file := range files {
+			limit, err := readLimit(filepath.Join(dir, file))
+			if err != nil {
+				return 0, err
+			}
+			least = min(least, limit)
 		}
-		least = min(least, limit)
 		if dir == h.mount {
 			return least, nil
 		}
@@ -60,7 +67,7 @@ func readLimit(path string) (uint64, error) {
 	return limit, nil
 }
 
-// MemoryLimit returns the least memory limit, in bytes, above a pod's cgroup:
+// MemoryLimit returns the least memory limit (or v2's memory.high), in bytes, above a pod's cgroup:
 // of the ancestors of the one that the engine chose for the sandbox's own
 // container (cgroupsPath). Without a limit it is larger than any host's memory.
 // root is where the host's cgroup file systems are; empty is DefaultRoot.
