@@ -211,7 +211,7 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	if err != nil {
 		return err
 	}
-	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20}
+	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads()}
 	if p.booted {
 		if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
 			return err
@@ -225,11 +225,19 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 		return err
 	}
 	p.chargedMiB, p.chargedUnder = guestMiB, limit
-	if short > 0 {
-		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short, "vm": vm.Memory}).
+	p.logShort(ctx, vm, short)
+	return nil
+}
+
+func (p *Pod) logShort(ctx context.Context, vm hostcgroup.VM, short hostcgroup.Short) {
+	if short.Memory > 0 {
+		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short.Memory, "vm": vm.Memory}).
 			Info("the pod's memory limit leaves no room for the virtual machine, which is not accounted to the pod")
 	}
-	return nil
+	if short.Threads > 0 {
+		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short.Threads, "vm": vm.Threads}).
+			Info("the pod's limit of threads leaves no room for the virtual machine, which is not accounted to the pod")
+	}
 }
 
 // chargeRest charges for the memory that the machine has got beyond what was asked

@@ -71,7 +71,7 @@ type Options struct {
 // Guest is what sizing needs of the pod's agent; see guest.Client.
 type Guest interface {
 	SetResources(ctx context.Context, cpus uint32, memoryMiB uint64) (*api.SetResourcesResponse, error)
-	LimitContainers(ctx context.Context, memory uint64) error
+	LimitContainers(ctx context.Context, memory, threads uint64) error
 }
 
 // Pod is the size of a pod's machine and of its cgroups on the host. Once the

@@ -23,6 +23,11 @@ func (h hierarchy) memoryLimit(dir string) (uint64, error) {
 	if h.unified {
 		files = append(files, "memory.high")
 	}
+	return h.leastAbove(dir, files...)
+}
+
+// leastAbove returns the least limit in those files of a cgroup and its ancestors.
+func (h hierarchy) leastAbove(dir string, files ...string) (uint64, error) {
 	least := uint64(noLimit)
 	for ; ; dir = filepath.Dir(dir) {
 		for _, file := range files {
@@ -54,7 +59,7 @@ func readLimit(path string) (uint64, error) {
 		return noLimit, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read memory limit: %w", err)
+		return 0, fmt.Errorf("read limit: %w", err)
 	}
 	text := strings.TrimSpace(string(data))
 	if text == "max" {
@@ -62,7 +67,7 @@ func readLimit(path string) (uint64, error) {
 	}
 	limit, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read memory limit: %s: %w", path, err)
+		return 0, fmt.Errorf("read limit: %s: %w", path, err)
 	}
 	return limit, nil
 }
@@ -72,7 +77,7 @@ func readLimit(path string) (uint64, error) {
 // container (cgroupsPath). Without a limit it is larger than any host's memory.
 // root is where the host's cgroup file systems are; empty is DefaultRoot.
 func MemoryLimit(root, cgroupsPath string) (uint64, error) {
-	return leastLimit(root, cgroupsPath, hierarchy.memoryLimit)
+	return leastLimit(root, cgroupsPath, hierarchy.limitsMemory, hierarchy.memoryLimit)
 }
 
 // ParentLimit is the memory limit of the closest ancestor alone. Of a pod of
@@ -85,7 +90,7 @@ type ParentLimit struct {
 // OpenParentLimit finds where the limit is; the arguments are MemoryLimit's.
 func OpenParentLimit(root, cgroupsPath string) (*ParentLimit, error) {
 	l := new(ParentLimit)
-	_, err := leastLimit(root, cgroupsPath, func(h hierarchy, dir string) (uint64, error) {
+	_, err := leastLimit(root, cgroupsPath, hierarchy.limitsMemory, func(h hierarchy, dir string) (uint64, error) {
 		l.files = append(l.files, filepath.Join(dir, h.memoryFile()))
 		return noLimit, nil
 	})
@@ -105,8 +110,21 @@ func (l *ParentLimit) Bytes() (uint64, error) {
 	return least, nil
 }
 
-// leastLimit returns the least of what limit reads in the parents of a pod's cgroup.
-func leastLimit(root, cgroupsPath string, limit func(h hierarchy, parent string) (uint64, error)) (uint64, error) {
+// ParentThreads returns how many threads may be in the closest ancestor, for a pod of
+// Kubernetes the kubelet's cgroup for it; 0 is no limit. The arguments are MemoryLimit's.
+func ParentThreads(root, cgroupsPath string) (uint64, error) {
+	most, err := leastLimit(root, cgroupsPath, hierarchy.limitsThreads, func(_ hierarchy, dir string) (uint64, error) {
+		return readLimit(filepath.Join(dir, threadsFile))
+	})
+	if most == noLimit {
+		most = 0
+	}
+	return most, err
+}
+
+// leastLimit returns the least of what limit reads in the parents of a pod's cgroup, in
+// the hierarchies that have such a limit.
+func leastLimit(root, cgroupsPath string, has func(hierarchy) bool, limit func(h hierarchy, parent string) (uint64, error)) (uint64, error) {
 	if root == "" {
 		root = DefaultRoot
 	}
@@ -120,7 +138,7 @@ func leastLimit(root, cgroupsPath string, limit func(h hierarchy, parent string)
 	}
 	least := uint64(noLimit)
 	for _, h := range found {
-		if !h.limitsMemory() {
+		if !has(h) {
 			continue
 		}
 		here, err := limit(h, filepath.Dir(h.dir(path)))
