@@ -14,9 +14,6 @@ import (
 
 const (
 	mib = 1 << 20
-	// dimmUnit is the size in MiB of Linux's memory blocks on a machine with
-	// less than 64 GiB (arch/x86/mm/init_64.c, probe_memory_block_size).
-	dimmUnit = 128
 	// exactDIMMs is how many modules have exactly the size needed. Each later
 	// one is at least as large as all before it together, as far as the caller
 	// allows, so that the few slots suffice for a pod of many containers.
@@ -71,7 +68,7 @@ func (vm *VM) plugDIMM(ctx context.Context, n, most uint64) error {
 	if err := vm.mon.Execute(ctx, "query-memory-devices", nil, &devices); err != nil {
 		return err
 	}
-	unit := max(dimmUnit, vm.spec.Memory.HugePageMiB)
+	unit := max(hypervisor.MemoryBlockMiB(vm.spec.MemoryMiB), vm.spec.Memory.HugePageMiB)
 	size := (n - now + unit - 1) / unit
 	if before := now - vm.spec.MemoryMiB; len(devices) >= exactDIMMs && most > now {
 		size = max(size, min(before, most-now)/unit)

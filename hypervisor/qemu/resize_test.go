@@ -21,6 +21,7 @@ type board struct {
 	mu        sync.Mutex // guards all below
 	cpus      [4]string  // by socket: where QEMU has it
 	dimms     []string
+	base      uint64 // bytes, at least 512 MiB
 	plugged   uint64 // bytes
 	requested uint64 // of the last module, or of virtio-mem
 	lazy      bool   // the guest does not plug virtio-mem memory, until catchUp
@@ -43,7 +44,7 @@ func (b *board) answer(s *qmptest.Server, r qmptest.Request) any {
 	case r.Execute == "query-hotpluggable-cpus":
 		return b.hotpluggable()
 	case r.Execute == "query-memory-size-summary":
-		return map[string]uint64{"base-memory": 512 << 20, "plugged-memory": b.plugged}
+		return map[string]uint64{"base-memory": max(b.base, 512<<20), "plugged-memory": b.plugged}
 	case r.Execute == "query-memory-devices":
 		return append([]string{}, b.dimms...)
 	case r.Execute == "object-add" && !strings.Contains(args.ID, virtioMem):
@@ -229,7 +230,7 @@ func TestSetMemoryManyTimes(t *testing.T) {
 func TestSetMemoryUpToMost(t *testing.T) {
 	vm := scriptBoard(t, &board{}, hypervisor.MemoryDIMM)
 	vm.spec.MaxMemoryMiB, vm.spec.MemorySlots = 4096, 8
-	for n := uint64(640); n <= 1024; n += dimmUnit {
+	for n := uint64(640); n <= 1024; n += 128 {
 		setMemory(t, vm.VM, n, n)
 	}
 	for _, test := range []struct{ n, most, want uint64 }{
@@ -239,6 +240,16 @@ func TestSetMemoryUpToMost(t *testing.T) {
 			t.Errorf("SetMemoryMiB(%d, %d): %d, %v, want %d", test.n, test.most, now, err, test.want)
 		}
 	}
+}
+
+// A guest with much memory takes modules only in large blocks.
+func TestSetMemoryOfLargeMachine(t *testing.T) {
+	vm := scriptBoard(t, &board{base: 64 << 30}, hypervisor.MemoryDIMM)
+	vm.spec.MemoryMiB, vm.spec.MaxMemoryMiB = 64<<10, 70<<10
+	b := vm.spec.MemoryMiB
+	setMemory(t, vm.VM, b+128, b+2048)
+	setMemory(t, vm.VM, b+2049, b+4096)
+	setMemory(t, vm.VM, b+6<<10, b+6<<10)
 }
 
 func TestSetMemoryDIMMRefused(t *testing.T) {

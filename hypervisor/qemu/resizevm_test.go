@@ -119,13 +119,13 @@ func TestModulesOfVhostUser(t *testing.T) {
 	up(t, vm)
 	had := uint64(256)
 	for range most {
-		now, err := vm.SetMemoryMiB(testContext(t), had+dimmUnit, spec.MaxMemoryMiB)
-		if err != nil || now < had+dimmUnit {
+		now, err := vm.SetMemoryMiB(testContext(t), had+128, spec.MaxMemoryMiB)
+		if err != nil || now < had+128 {
 			t.Fatalf("from %d MiB: %d, %v", had, now, err)
 		}
 		had = now
 	}
-	now, err := vm.SetMemoryMiB(testContext(t), had+dimmUnit, spec.MaxMemoryMiB)
+	now, err := vm.SetMemoryMiB(testContext(t), had+128, spec.MaxMemoryMiB)
 	if now != had || !errdefs.IsResourceExhausted(err) {
 		t.Errorf("one more: %d, %v", now, err)
 	}

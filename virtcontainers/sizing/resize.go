@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -38,7 +39,27 @@ func (p *Pod) wanted() resource.Size {
 	for _, c := range p.living() {
 		needs = append(needs, c.need)
 	}
-	return p.machine.Size(resource.Once(needs)...)
+	want := p.machine.Size(resource.Once(needs)...)
+	if most := p.reachableMiB(); want.MemoryMiB > most {
+		want.Notes = append(want.Notes, fmt.Sprintf("%d MiB of memory are needed and there can be %d: the guest takes memory in blocks of %d MiB",
+			want.MemoryMiB, most, p.blockMiB()))
+		want.MemoryMiB = most
+	}
+	return want
+}
+
+// blockMiB returns the unit in which the guest takes memory.
+func (p *Pod) blockMiB() uint64 {
+	if p.opts.Config.Hypervisor.VirtioMem {
+		return resource.BlockMiB
+	}
+	return max(hypervisor.MemoryBlockMiB(p.initial.MemoryMiB), p.hugePageMiB)
+}
+
+// reachableMiB returns the largest size that the machine can grow to in whole blocks.
+func (p *Pod) reachableMiB() uint64 {
+	room := p.machine.MaxMemoryMiB - min(p.machine.MaxMemoryMiB, p.initial.MemoryMiB)
+	return p.initial.MemoryMiB + room/p.blockMiB()*p.blockMiB()
 }
 
 // grow makes the machine as large as its containers need, if it is smaller.
