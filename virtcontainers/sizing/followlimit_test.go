@@ -12,7 +12,7 @@ import (
 // where the host would kill it, and is again when there is room.
 func TestMachineFollowsTheLimit(t *testing.T) {
 	cgroup := limitedCgroup(t, 4000)
-	p, _ := chargedPod(t, cgroup, "0")
+	p, _ := chargedPod(t, cgroup)
 	for _, test := range []struct {
 		mib    int
 		inside bool

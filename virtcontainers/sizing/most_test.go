@@ -33,7 +33,7 @@ func (m *modular) SetMemoryMiB(ctx context.Context, n, most uint64) (uint64, err
 
 // chargedPod returns a pod that has a cgroup on the host and a machine of 2048 MiB with
 // memory modules; path is Options.CgroupsPath.
-func chargedPod(t *testing.T, path string, said string) (*Pod, *fake.VM) {
+func chargedPod(t *testing.T, path string) (*Pod, *fake.VM) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("makes cgroups, which needs root")
@@ -42,7 +42,6 @@ func chargedPod(t *testing.T, path string, said string) (*Pod, *fake.VM) {
 	c.Hypervisor.VCPUs, c.Hypervisor.MaxVCPUs, c.Hypervisor.MemoryMiB, c.Hypervisor.MaxMemoryMiB = 1, 4, 2048, 1<<20
 	p, err := New(t.Context(), Options{
 		SandboxID: "pod", CgroupsPath: path, Config: c, Accel: hypervisor.AccelKVM, Ending: func() bool { return false },
-		Hints:      Hints{Annotations: map[string]string{"io.kubernetes.cri.sandbox-memory": said}},
 		WhileAlive: context.WithCancel,
 		EnterAwake: func(context.Context) (func(), error) { return func() {}, nil },
 	})
@@ -84,7 +83,7 @@ func chargedPod(t *testing.T, path string, said string) (*Pod, *fake.VM) {
 // A pod may use what its machine has, also what a memory module has beyond the
 // request.
 func TestBoundFollowsModules(t *testing.T) {
-	p, vm := chargedPod(t, "", "0")
+	p, vm := chargedPod(t, "")
 	admit := func(id string) {
 		t.Helper()
 		if err := p.Admit(t.Context(), container(id, 1<<30)); err != nil {
@@ -123,7 +122,7 @@ func TestModulesStayWithinThePod(t *testing.T) {
 		"it does not fit, but has to": {path: limited, only: true, want: 8192, most: 8192},
 	} {
 		t.Run(what, func(t *testing.T) {
-			p, _ := chargedPod(t, test.path, "0")
+			p, _ := chargedPod(t, test.path)
 			p.opts.Config.Runtime.SandboxCgroupOnly = test.only
 			if test.said != "" {
 				var err error
