@@ -127,7 +127,7 @@ func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
 		err = p.cgroup.Add(daemon)
 	}
 	if err == nil {
-		err = p.chargeVM(ctx, p.initial.MemoryMiB)
+		err = p.chargeVM(ctx, p.memoryMiB)
 	}
 	p.unaccounted = err != nil
 	return p.orWithoutCgroup(ctx, err)
@@ -140,7 +140,7 @@ func (p *Pod) ChargeCPUs(ctx context.Context) error {
 	if p.cgroup == nil || p.unaccounted {
 		return nil
 	}
-	return p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.initial.MemoryMiB))
+	return p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.memoryMiB))
 }
 
 const (

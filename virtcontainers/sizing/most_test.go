@@ -105,6 +105,28 @@ func TestBoundFollowsModules(t *testing.T) {
 	admit("8")
 }
 
+// The modules of a saved machine are filled when it is loaded, before its container is
+// admitted.
+func TestBoundCoversSavedModules(t *testing.T) {
+	p, vm := chargedPod(t, "")
+	if err := p.CheckModules([]uint64{4096, 1024}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Account(t.Context(), p.vm, 0); err != nil {
+		t.Fatal(err)
+	}
+	if bound := p.bounded >> 20; bound < 2048+5120+vmOverheadMiB {
+		t.Errorf("a machine of 2048 MiB with modules of 5120 MiB has a bound of %d MiB", bound)
+	}
+	// The guest is asked to use them, once.
+	if _, err := vm.SetMemoryMiB(t.Context(), 7168, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Admit(t.Context(), container("c1", 5<<30)); err != nil || p.memoryMiB != 7168 || p.unused {
+		t.Errorf("%v: it has %d MiB, unused %v", err, p.memoryMiB, p.unused)
+	}
+}
+
 // A machine does not get more at once than its pod may ever use, nor so much that it no
 // longer fits into the pod's limit on the host.
 func TestModulesStayWithinThePod(t *testing.T) {

@@ -99,7 +99,9 @@ func (p *Pod) Set(spec *hypervisor.Spec) {
 }
 
 // CheckModules returns an error for a saved machine whose memory modules, of those sizes,
-// are more than this host and its configuration allow.
+// are more than this host and its configuration allow. Otherwise the pod is charged for
+// them from the start: they are filled when the machine's state is loaded, before the
+// first Admit.
 func (p *Pod) CheckModules(sizesMiB []uint64) error {
 	most, has := p.machine.MaxMemoryMiB, p.initial.MemoryMiB
 	for _, size := range sizesMiB {
@@ -109,6 +111,7 @@ func (p *Pod) CheckModules(sizesMiB []uint64) error {
 		}
 		has += size
 	}
+	p.memoryMiB, p.unused = has, has > p.initial.MemoryMiB
 	return nil
 }
 
