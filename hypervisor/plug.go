@@ -40,7 +40,8 @@ type MemoryPlugger interface {
 	// SetMemoryMiB changes the memory to n MiB, boot memory included, or as
 	// near as possible; now is the resulting size in MiB. It is n rounded up to
 	// the model's unit (MemoryModel), never less than Spec.MemoryMiB, nor more
-	// than Spec.MaxMemoryMiB. If the memory does not shrink, because the model
+	// than Spec.MaxMemoryMiB. A model that can be plugged only a few times may add
+	// more than n, up to most; a most below n is n. If the memory does not shrink, because the model
 	// cannot or the guest does not release it before ctx ends, now is larger,
 	// which is not an error. The request is then withdrawn, and the guest keeps
 	// the size that now says. New memory is usable once the guest has brought it
@@ -48,7 +49,7 @@ type MemoryPlugger interface {
 	// been resumed (errdefs.ErrFailedPrecondition); without Spec.MaxMemoryMiB
 	// there is nothing to plug (errdefs.ErrNotImplemented). Calls are serialized;
 	// each waits within its ctx.
-	SetMemoryMiB(ctx context.Context, n uint64) (now uint64, err error)
+	SetMemoryMiB(ctx context.Context, n, most uint64) (now uint64, err error)
 }
 
 // DiskGrower is the part of a VM that makes its disks larger. A monitor that

@@ -32,8 +32,8 @@ type MemoryModel string
 
 // The models.
 const (
-	// MemoryDIMM plugs memory modules, in multiples of 128 MiB. They cannot be
-	// unplugged.
+	// MemoryDIMM plugs memory modules, in multiples of MemoryBlockMiB. They cannot
+	// be unplugged.
 	MemoryDIMM MemoryModel = "pc-dimm"
 	// MemoryVirtio grows and shrinks a virtio-mem device, in multiples of 2
 	// MiB. The guest needs the driver virtio_mem.

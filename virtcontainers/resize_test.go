@@ -197,7 +197,7 @@ func (g *growing) SetVCPUs(_ context.Context, n uint32) (uint32, error) {
 	return n, nil
 }
 
-func (g *growing) SetMemoryMiB(_ context.Context, n uint64) (uint64, error) {
+func (g *growing) SetMemoryMiB(_ context.Context, n, _ uint64) (uint64, error) {
 	if stuck, full := g.note("memory", n); full && n > g.memoryMiB || stuck && n < g.memoryMiB {
 		return g.memoryMiB, nil
 	}

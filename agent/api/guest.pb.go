@@ -2657,8 +2657,9 @@ func (x *SetResourcesResponse) GetMemoryMib() uint64 {
 
 type LimitContainersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Memory in bytes; 0 is no limit.
+	// Memory in bytes, and a number of threads; 0 is no limit.
 	Memory        uint64 `protobuf:"varint,1,opt,name=memory,proto3" json:"memory,omitempty"`
+	Threads       uint64 `protobuf:"varint,2,opt,name=threads,proto3" json:"threads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2696,6 +2697,13 @@ func (*LimitContainersRequest) Descriptor() ([]byte, []int) {
 func (x *LimitContainersRequest) GetMemory() uint64 {
 	if x != nil {
 		return x.Memory
+	}
+	return 0
+}
+
+func (x *LimitContainersRequest) GetThreads() uint64 {
+	if x != nil {
+		return x.Threads
 	}
 	return 0
 }
@@ -5277,9 +5285,10 @@ const file_guest_proto_rawDesc = "" +
 	"\x14SetResourcesResponse\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\x02 \x01(\x04R\tmemoryMib\"0\n" +
+	"memory_mib\x18\x02 \x01(\x04R\tmemoryMib\"J\n" +
 	"\x16LimitContainersRequest\x12\x16\n" +
-	"\x06memory\x18\x01 \x01(\x04R\x06memory\"\x19\n" +
+	"\x06memory\x18\x01 \x01(\x04R\x06memory\x12\x18\n" +
+	"\athreads\x18\x02 \x01(\x04R\athreads\"\x19\n" +
 	"\x17LimitContainersResponse\"\xd3\x01\n" +
 	"\aStorage\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x16\n" +

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/opencontainers/cgroups"
@@ -84,30 +83,6 @@ func (*Runtime) LimitMemory(bytes uint64) error {
 	}
 	if err := os.WriteFile(filepath.Join(parentDir, "memory.max"), []byte(limit), 0); err != nil {
 		return fmt.Errorf("limit the containers' memory to %s: %w", limit, err)
-	}
-	return nil
-}
-
-// LimitThreads sets how many threads all containers together may have: as many as the
-// kernel allows, without those that are reserved for itself and for the agent.
-func (*Runtime) LimitThreads(reserved uint64) error {
-	if err := makeParent(); err != nil {
-		return fmt.Errorf("limit the containers' threads: %w", err)
-	}
-	text, err := os.ReadFile(procSys + "/kernel/threads-max")
-	if err != nil {
-		return fmt.Errorf("limit the containers' threads: %w", err)
-	}
-	allowed, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return fmt.Errorf("limit the containers' threads: %w", err)
-	}
-	if allowed <= reserved {
-		return fmt.Errorf("limit the containers' threads: the kernel allows %d, want more than the %d reserved ones", allowed, reserved)
-	}
-	limit := strconv.FormatUint(allowed-reserved, 10)
-	if err := os.WriteFile(filepath.Join(parentDir, "pids.max"), []byte(limit), 0); err != nil {
-		return fmt.Errorf("limit the containers' threads to %s: %w", limit, err)
 	}
 	return nil
 }

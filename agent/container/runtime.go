@@ -40,6 +40,7 @@ type Runtime struct {
 
 	hooks   Hooks // see SetHooks
 	volumes podVolumes
+	threads threadLimits
 }
 
 // Stdio is what a process gets as its stdio. The files stay the caller's.

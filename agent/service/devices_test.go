@@ -298,8 +298,8 @@ func TestSetResources(t *testing.T) {
 func TestLimitContainers(t *testing.T) {
 	pod, runtime := testPod(t)
 	client := api.NewGuestClient(dialPod(t, pod))
-	if _, err := client.LimitContainers(t.Context(), &api.LimitContainersRequest{Memory: 1 << 20}); err != nil || runtime.limit != 1<<20 {
-		t.Errorf("%d, %v", runtime.limit, err)
+	if _, err := client.LimitContainers(t.Context(), &api.LimitContainersRequest{Memory: 1 << 20, Threads: 77}); err != nil || runtime.limit != 1<<20 || runtime.threads != 77 {
+		t.Errorf("%d bytes, %d threads, %v", runtime.limit, runtime.threads, err)
 	}
 	runtime.limitErr = errdefs.ErrUnavailable
 	if _, err := client.LimitContainers(t.Context(), &api.LimitContainersRequest{}); err == nil {

@@ -30,6 +30,7 @@ type fakeRuntime struct {
 	pid       int
 	createErr error
 	limit     uint64
+	threads   uint64
 	limitErr  error
 	watchErr  error  // see fakeContainer
 	onCreate  func() // called by Create, if it is set
@@ -71,6 +72,11 @@ func (r *fakeRuntime) LimitMemory(bytes uint64) error {
 }
 
 func (r *fakeRuntime) LimitThreads(uint64) error { return nil }
+
+func (r *fakeRuntime) LimitPodThreads(most uint64) error {
+	r.threads = most
+	return nil
+}
 
 func (r *fakeRuntime) SetHooks(dir string) error {
 	r.hooks = dir

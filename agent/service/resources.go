@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
@@ -41,7 +42,8 @@ func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesReq
 
 // LimitContainers implements the Guest service.
 func (s guestService) LimitContainers(_ context.Context, req *api.LimitContainersRequest) (*api.LimitContainersResponse, error) {
-	if err := s.pod.config.Runtime.LimitMemory(req.GetMemory()); err != nil {
+	runtime := s.pod.config.Runtime
+	if err := errors.Join(runtime.LimitMemory(req.GetMemory()), runtime.LimitPodThreads(req.GetThreads())); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	return &api.LimitContainersResponse{}, nil

@@ -16,6 +16,7 @@ type Runtime interface {
 	SetHooks(dir string) error
 	LimitMemory(bytes uint64) error
 	LimitThreads(reserved uint64) error
+	LimitPodThreads(most uint64) error
 	Create(spec *specs.Spec, at container.Placement, stdio container.Stdio) (Container, Process, error)
 }
 

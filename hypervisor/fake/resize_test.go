@@ -30,7 +30,7 @@ func TestResize(t *testing.T) {
 		if uint64(cpus) != want || err != nil {
 			t.Errorf("SetVCPUs(%d): %d, %v, want %d", n, cpus, err, want)
 		}
-		memory, err := vm.SetMemoryMiB(t.Context(), 512*n)
+		memory, err := vm.SetMemoryMiB(t.Context(), 512*n, 0)
 		if memory != 512*want || err != nil {
 			t.Errorf("SetMemoryMiB(%d): %d, %v, want %d", 512*n, memory, err, 512*want)
 		}
@@ -46,7 +46,7 @@ func TestResize(t *testing.T) {
 	}
 	check(4, 4)
 	vm.Spec.MemoryModel = hypervisor.MemoryDIMM
-	if now, err := vm.SetMemoryMiB(t.Context(), 512); now != 2048 || err != nil {
+	if now, err := vm.SetMemoryMiB(t.Context(), 512, 0); now != 2048 || err != nil {
 		t.Errorf("modules stay: %d, %v", now, err)
 	}
 	m.Fail(fake.StepSetVCPUs, errInjected)

@@ -261,7 +261,7 @@ func TestMemoryBackings(t *testing.T) {
 			awaitConsole(t, vm, "testguest: memory +128 MiB")
 			guest.echo(t)
 			if tt.backing.HugePageMiB != 0 {
-				_, err := vm.SetMemoryMiB(testContext(t), 1024)
+				_, err := vm.SetMemoryMiB(testContext(t), 1024, 1024)
 				if err == nil || !strings.Contains(err.Error(), "640 MiB of memory are 320 huge pages of 2 MiB, of which the host has") {
 					t.Errorf("more huge pages than there are: %v", err)
 				}

@@ -14,13 +14,9 @@ import (
 
 const (
 	mib = 1 << 20
-	// dimmUnit is the size in MiB of Linux's memory blocks on a machine with
-	// less than 64 GiB (arch/x86/mm/init_64.c, probe_memory_block_size).
-	dimmUnit = 128
 	// exactDIMMs is how many modules have exactly the size needed. Each later
-	// one is at least as large as all before it together, so that the few slots
-	// suffice for a pod of many containers. Unused memory costs the host
-	// nothing.
+	// one is at least as large as all before it together, as far as the caller
+	// allows, so that the few slots suffice for a pod of many containers.
 	exactDIMMs = 4
 	// dimmPrefix begins the ID of a memory module, followed by its number. No
 	// caller's device can have such an ID (deviceID).
@@ -36,7 +32,7 @@ const (
 // its slots, because the back end's memory table has 8 rows
 // (hw/virtio/vhost-user.c, VHOST_MEMORY_BASELINE_NREGIONS). Without a free slot
 // it fails with errdefs.ErrResourceExhausted. virtio-mem is a single region.
-func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
+func (vm *VM) SetMemoryMiB(ctx context.Context, n, most uint64) (uint64, error) {
 	const what = "set memory of virtual machine"
 	if !pluggable(vm.spec) {
 		return vm.spec.MemoryMiB, fmt.Errorf("%s %s: it has no room for more: %w", what, vm.id, errdefs.ErrNotImplemented)
@@ -46,7 +42,7 @@ func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
 		if vm.spec.MemoryModel == hypervisor.MemoryVirtio {
 			return vm.resizeVirtioMem(ctx, n-vm.spec.MemoryMiB)
 		}
-		return vm.plugDIMM(ctx, n)
+		return vm.plugDIMM(ctx, n, min(most, vm.spec.MaxMemoryMiB))
 	}, vm.countMemory)
 }
 
@@ -61,9 +57,9 @@ func (vm *VM) countMemory(ctx context.Context) (uint64, error) {
 	return (size.Base + size.Plugged) / mib, err
 }
 
-// plugDIMM adds one module of at least the size that is missing to n MiB.
-// Modules are never removed.
-func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
+// plugDIMM adds one module of at least the size that is missing to n MiB. What it
+// adds beyond that does not exceed most. Modules are never removed.
+func (vm *VM) plugDIMM(ctx context.Context, n, most uint64) error {
 	now, err := vm.countMemory(ctx)
 	if err != nil || n <= now {
 		return err
@@ -72,12 +68,12 @@ func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 	if err := vm.mon.Execute(ctx, "query-memory-devices", nil, &devices); err != nil {
 		return err
 	}
-	size := n - now
-	if len(devices) >= exactDIMMs {
-		size = max(size, now-vm.spec.MemoryMiB)
+	unit := max(hypervisor.MemoryBlockMiB(vm.spec.MemoryMiB), vm.spec.Memory.HugePageMiB)
+	size := (n - now + unit - 1) / unit
+	if before := now - vm.spec.MemoryMiB; len(devices) >= exactDIMMs && most > now {
+		size = max(size, min(before, most-now)/unit)
 	}
-	unit := max(dimmUnit, vm.spec.Memory.HugePageMiB)
-	size = min((size+unit-1)/unit, (vm.spec.MaxMemoryMiB-now)/unit) * unit
+	size = min(size, (vm.spec.MaxMemoryMiB-now)/unit) * unit
 	if size == 0 {
 		return nil
 	}

@@ -50,7 +50,7 @@ func askAll(t *testing.T, vm *VM) {
 	ctx := t.Context()
 	_, _ = vm.Layout(ctx)
 	_, _ = vm.countMemory(ctx)
-	_ = vm.plugDIMM(ctx, 1024)
+	_ = vm.plugDIMM(ctx, 1024, 2048)
 	if there, free, err := vm.cpus(ctx); err == nil {
 		_ = vm.setVCPUs(ctx, len(there)+min(len(free), 1))
 	}

@@ -21,6 +21,7 @@ type board struct {
 	mu        sync.Mutex // guards all below
 	cpus      [4]string  // by socket: where QEMU has it
 	dimms     []string
+	base      uint64 // bytes, at least 512 MiB
 	plugged   uint64 // bytes
 	requested uint64 // of the last module, or of virtio-mem
 	lazy      bool   // the guest does not plug virtio-mem memory, until catchUp
@@ -43,7 +44,7 @@ func (b *board) answer(s *qmptest.Server, r qmptest.Request) any {
 	case r.Execute == "query-hotpluggable-cpus":
 		return b.hotpluggable()
 	case r.Execute == "query-memory-size-summary":
-		return map[string]uint64{"base-memory": 512 << 20, "plugged-memory": b.plugged}
+		return map[string]uint64{"base-memory": max(b.base, 512<<20), "plugged-memory": b.plugged}
 	case r.Execute == "query-memory-devices":
 		return append([]string{}, b.dimms...)
 	case r.Execute == "object-add" && !strings.Contains(args.ID, virtioMem):
@@ -225,17 +226,43 @@ func TestSetMemoryManyTimes(t *testing.T) {
 	setMemory(t, vm.VM, 2688, 3072)
 }
 
+// What a later module adds beyond the request is no more than the caller allows.
+func TestSetMemoryUpToMost(t *testing.T) {
+	vm := scriptBoard(t, &board{}, hypervisor.MemoryDIMM)
+	vm.spec.MaxMemoryMiB, vm.spec.MemorySlots = 4096, 8
+	for n := uint64(640); n <= 1024; n += 128 {
+		setMemory(t, vm.VM, n, n)
+	}
+	for _, test := range []struct{ n, most, want uint64 }{
+		{1152, 1300, 1280}, {1300, 1400, 1408}, {1536, 0, 1536}, {1664, 1 << 40, 2560},
+	} {
+		if now, err := vm.SetMemoryMiB(testContext(t), test.n, test.most); now != test.want || err != nil {
+			t.Errorf("SetMemoryMiB(%d, %d): %d, %v, want %d", test.n, test.most, now, err, test.want)
+		}
+	}
+}
+
+// A guest with much memory takes modules only in large blocks.
+func TestSetMemoryOfLargeMachine(t *testing.T) {
+	vm := scriptBoard(t, &board{base: 64 << 30}, hypervisor.MemoryDIMM)
+	vm.spec.MemoryMiB, vm.spec.MaxMemoryMiB = 64<<10, 70<<10
+	b := vm.spec.MemoryMiB
+	setMemory(t, vm.VM, b+128, b+2048)
+	setMemory(t, vm.VM, b+2049, b+4096)
+	setMemory(t, vm.VM, b+6<<10, b+6<<10)
+}
+
 func TestSetMemoryDIMMRefused(t *testing.T) {
 	b := &board{refuse: "device_add"}
 	vm := scriptBoard(t, b, hypervisor.MemoryDIMM)
-	if now, err := vm.SetMemoryMiB(testContext(t), 640); now != 512 || err == nil || !strings.Contains(err.Error(), outOfLuck) {
+	if now, err := vm.SetMemoryMiB(testContext(t), 640, 640); now != 512 || err == nil || !strings.Contains(err.Error(), outOfLuck) {
 		t.Errorf("refused: %d, %v", now, err)
 	}
 	if last := vm.changes()[2]; last != `object-del {"id":"pod.dimm.0.memory"}` {
 		t.Errorf("then: %s", last)
 	}
 	b.change(func() { b.dimms = []string{"a", "b", "c"} })
-	if _, err := vm.SetMemoryMiB(testContext(t), 640); !errdefs.IsResourceExhausted(err) {
+	if _, err := vm.SetMemoryMiB(testContext(t), 640, 640); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("without a slot: %v", err)
 	}
 }
@@ -268,7 +295,7 @@ func TestSetMemoryVirtioGivesUp(t *testing.T) {
 	b.change(func() { b.lazy = true })
 	for _, n := range []uint64{512, 1024} {
 		ctx, cancel := context.WithTimeout(testContext(t), 10*sizeRepeat)
-		if now, err := vm.SetMemoryMiB(ctx, n); now != 768 || err != nil {
+		if now, err := vm.SetMemoryMiB(ctx, n, n); now != 768 || err != nil {
 			t.Errorf("SetMemoryMiB(%d): %d, %v", n, now, err)
 		}
 		cancel()
@@ -306,7 +333,7 @@ func TestSizeChangesWhileItIsKept(t *testing.T) {
 func TestResizeChecks(t *testing.T) {
 	vm := script(t, refuseNothing)
 	vm.spec = hypervisor.Spec{VCPUs: 1, MaxVCPUs: 4, MemoryMiB: 512}
-	if now, err := vm.SetMemoryMiB(testContext(t), 1024); now != 512 || !errdefs.IsNotImplemented(err) {
+	if now, err := vm.SetMemoryMiB(testContext(t), 1024, 1024); now != 512 || !errdefs.IsNotImplemented(err) {
 		t.Errorf("without room for memory: %d, %v", now, err)
 	}
 	if _, err := vm.SetVCPUs(testContext(t), 2); !errdefs.IsFailedPrecondition(err) {

@@ -43,10 +43,11 @@ func setVCPUs(t testing.TB, vm *VM, n, want uint32) {
 	t.Logf("SetVCPUs(%d) took %v", n, time.Since(start))
 }
 
+// setMemory asks for n MiB, and allows as much as there can be.
 func setMemory(t testing.TB, vm *VM, n, want uint64) {
 	t.Helper()
 	start := time.Now()
-	now, err := vm.SetMemoryMiB(testContext(t), n)
+	now, err := vm.SetMemoryMiB(testContext(t), n, vm.spec.MaxMemoryMiB)
 	if now != want || err != nil {
 		t.Fatalf("SetMemoryMiB(%d): %d, %v, want %d; console:\n%s", n, now, err, want, vm.ConsoleTail())
 	}
@@ -118,13 +119,13 @@ func TestModulesOfVhostUser(t *testing.T) {
 	up(t, vm)
 	had := uint64(256)
 	for range most {
-		now, err := vm.SetMemoryMiB(testContext(t), had+dimmUnit)
-		if err != nil || now < had+dimmUnit {
+		now, err := vm.SetMemoryMiB(testContext(t), had+128, spec.MaxMemoryMiB)
+		if err != nil || now < had+128 {
 			t.Fatalf("from %d MiB: %d, %v", had, now, err)
 		}
 		had = now
 	}
-	now, err := vm.SetMemoryMiB(testContext(t), had+dimmUnit)
+	now, err := vm.SetMemoryMiB(testContext(t), had+128, spec.MaxMemoryMiB)
 	if now != had || !errdefs.IsResourceExhausted(err) {
 		t.Errorf("one more: %d, %v", now, err)
 	}

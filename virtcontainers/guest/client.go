@@ -159,11 +159,11 @@ func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64
 	return resp, nil
 }
 
-// LimitContainers sets how much memory all containers together may use, in bytes; 0 is
-// no limit.
-func (c *Client) LimitContainers(ctx context.Context, memory uint64) error {
-	if _, err := c.guest().LimitContainers(ctx, &api.LimitContainersRequest{Memory: memory}); err != nil {
-		return fmt.Errorf("limit the pod's containers to %d bytes of memory: %w", memory, Err(err))
+// LimitContainers sets how much memory, in bytes, and how many threads all containers
+// together may use; 0 is no limit. An agent of an earlier version ignores that of threads.
+func (c *Client) LimitContainers(ctx context.Context, memory, threads uint64) error {
+	if _, err := c.guest().LimitContainers(ctx, &api.LimitContainersRequest{Memory: memory, Threads: threads}); err != nil {
+		return fmt.Errorf("limit the pod's containers to %d bytes of memory and %d threads: %w", memory, threads, Err(err))
 	}
 	return nil
 }

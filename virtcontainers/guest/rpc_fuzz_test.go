@@ -82,7 +82,7 @@ var waits = []func(context.Context, *guest.Client){
 	func(ctx context.Context, c *guest.Client) { _, _ = c.Task().Stats(ctx, &task.StatsRequest{}) },
 	func(ctx context.Context, c *guest.Client) { _, _ = c.SetNetwork(ctx, &api.SetNetworkRequest{}) },
 	func(ctx context.Context, c *guest.Client) { _, _ = c.SetResources(ctx, 1, 1) },
-	func(ctx context.Context, c *guest.Client) { _ = c.LimitContainers(ctx, 1) },
+	func(ctx context.Context, c *guest.Client) { _ = c.LimitContainers(ctx, 1, 1) },
 }
 
 // readRequest reads one message from the host.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/containerd/log"
@@ -205,9 +206,13 @@ func (p *Pod) overheadMiB() uint64 {
 // memory, to the cgroup to which it is charged. It must be called again after
 // vCPUs were added, and before memory is.
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
-	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20}
+	p.chargedMiB = 0 // until it has succeeded
+	limit, err := p.hostLimit()
+	if err != nil {
+		return err
+	}
+	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads()}
 	if p.booted {
-		var err error
 		if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
 			return err
 		}
@@ -219,11 +224,51 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	if err != nil {
 		return err
 	}
-	if short > 0 {
-		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short, "vm": vm.Memory}).
+	p.chargedMiB, p.chargedUnder = guestMiB, limit
+	p.logShort(ctx, vm, short)
+	return nil
+}
+
+func (p *Pod) logShort(ctx context.Context, vm hostcgroup.VM, short hostcgroup.Short) {
+	if short.Memory > 0 {
+		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short.Memory, "vm": vm.Memory}).
 			Info("the pod's memory limit leaves no room for the virtual machine, which is not accounted to the pod")
 	}
-	return nil
+	if short.Threads > 0 {
+		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short.Threads, "vm": vm.Threads}).
+			Info("the pod's limit of threads leaves no room for the virtual machine, which is not accounted to the pod")
+	}
+}
+
+// chargeRest charges for the memory that the machine has got beyond what was asked
+// for, and for what could not be charged earlier. The caller holds resizes.
+func (p *Pod) chargeRest(ctx context.Context) error {
+	if p.cgroup == nil || p.unaccounted || p.memoryMiB <= p.chargedMiB {
+		return nil
+	}
+	return p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.memoryMiB))
+}
+
+// hostLimit returns the least memory limit, in bytes, above the pod's cgroup. Without a
+// limit it is larger than any host's memory.
+func (p *Pod) hostLimit() (uint64, error) {
+	if p.opts.CgroupsPath == "" {
+		return math.MaxUint64, nil
+	}
+	return hostcgroup.MemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+}
+
+// followLimit moves the machine out of the pod's cgroup if a limit that was lowered
+// leaves no room for it, and back when there is room. The caller holds resizes.
+func (p *Pod) followLimit(ctx context.Context) error {
+	if p.cgroup == nil || p.unaccounted {
+		return nil
+	}
+	limit, err := p.hostLimit()
+	if err == nil && limit != p.chargedUnder {
+		err = p.chargeVM(ctx, p.memoryMiB)
+	}
+	return p.orWithoutCgroup(ctx, err)
 }
 
 // placePod sets the pod's cgroup to the containers' combined CPUs and shares,

@@ -16,8 +16,8 @@
 // spare, StartPlain has it start with their size, and the first Admit grows it to
 // the pod's (plain.go).
 //
-// All containers together have the host's memory limit for the pod in the guest too
-// (together.go). What other programs do to the pod's cgroups, such as a new limit or
+// All containers together have the host's limits of memory and threads for the pod in
+// the guest too (together.go, threads.go). What other programs do to the pod's cgroups, such as a new limit or
 // controllers that are turned off, is found by looking (look.go).
 //
 // One mutex serializes Admit, Update and Watch, and is held across QMP and agent

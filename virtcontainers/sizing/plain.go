@@ -1,6 +1,9 @@
 package sizing
 
-import "github.com/katabox/katabox/virtcontainers/sizing/resource"
+import (
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
+)
 
 // StartPlain has the machine start with the size of machines without the pod's
 // annotations, which templates and spares have: it grows to the pod's own size
@@ -36,5 +39,9 @@ func (p *Pod) reaches(from, to resource.Size) bool {
 	if more == 0 {
 		return from.VCPUs < to.VCPUs
 	}
-	return more%resource.BlockMiB == 0 && to.MemoryMiB <= p.machine.MaxMemoryMiB && (h.VirtioMem || h.MemorySlots > 0)
+	block := uint64(resource.BlockMiB)
+	if !h.VirtioMem {
+		block = hypervisor.MemoryBlockMiB(from.MemoryMiB)
+	}
+	return more%block == 0 && to.MemoryMiB <= p.machine.MaxMemoryMiB && (h.VirtioMem || h.MemorySlots > 0)
 }

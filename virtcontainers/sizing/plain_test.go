@@ -26,6 +26,7 @@ func TestStartPlain(t *testing.T) {
 		"more of both":           {func(c *config.Config) { c.Hypervisor.VCPUs, c.Hypervisor.MemoryMiB = 2, 384 }, true},
 		"much more memory":       {func(c *config.Config) { c.Hypervisor.MemoryMiB = 1 << 20 }, true},
 		"no whole blocks":        {func(c *config.Config) { c.Hypervisor.MemoryMiB = 300 }, false},
+		"no whole large blocks":  {func(c *config.Config) { c.Plain.Hypervisor.MemoryMiB, c.Hypervisor.MemoryMiB = 64<<10, 65<<10 }, false},
 		"no slots":               {func(c *config.Config) { c.Hypervisor.MemoryMiB, c.Hypervisor.MemorySlots = 1024, 0 }, false},
 		"above its maximum":      {func(c *config.Config) { c.Hypervisor.MemoryMiB, c.Hypervisor.MaxMemoryMiB = 1024, 512 }, false},
 		"fewer vCPUs":            {func(c *config.Config) { c.Plain.Hypervisor.VCPUs = 2 }, false},

@@ -74,7 +74,7 @@ type Options struct {
 // Guest is what sizing needs of the pod's agent; see guest.Client.
 type Guest interface {
 	SetResources(ctx context.Context, cpus uint32, memoryMiB uint64) (*api.SetResourcesResponse, error)
-	LimitContainers(ctx context.Context, memory uint64) error
+	LimitContainers(ctx context.Context, memory, threads uint64) error
 }
 
 // Pod is the size of a pod's machine and of its cgroups on the host. Once the
@@ -121,6 +121,11 @@ type Pod struct {
 	// bounded is the bound of memory, in bytes, last set where the pod's helpers
 	// are. Account and ChargeCPUs come before all resizes and need not hold it.
 	bounded uint64
+	// chargedMiB is the guest's memory for which the machine was last charged, also set
+	// by Account and ChargeCPUs.
+	chargedMiB uint64
+	// chargedUnder is the host's limit at that time, in bytes (hostLimit).
+	chargedUnder uint64
 	// booted is set once the guest's CPU time is charged, unaccounted when the
 	// machine could not be moved into the pod's cgroups.
 	booted, unaccounted bool

@@ -182,7 +182,7 @@ func (g obliging) SetResources(context.Context, uint32, uint64) (*api.SetResourc
 	return &api.SetResourcesResponse{Cpus: cpus, MemoryMib: memory}, nil
 }
 
-func (obliging) LimitContainers(context.Context, uint64) error { return nil }
+func (obliging) LimitContainers(context.Context, uint64, uint64) error { return nil }
 
 // growingPod returns a pod whose machine runs and changes its size.
 func growingPod(t *testing.T) (*Pod, *fake.VM) {

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -38,7 +39,27 @@ func (p *Pod) wanted() resource.Size {
 	for _, c := range p.living() {
 		needs = append(needs, c.need)
 	}
-	return p.machine.Size(resource.Once(needs)...)
+	want := p.machine.Size(resource.Once(needs)...)
+	if most := p.reachableMiB(); want.MemoryMiB > most {
+		want.Notes = append(want.Notes, fmt.Sprintf("%d MiB of memory are needed and there can be %d: the guest takes memory in blocks of %d MiB",
+			want.MemoryMiB, most, p.blockMiB()))
+		want.MemoryMiB = most
+	}
+	return want
+}
+
+// blockMiB returns the unit in which the guest takes memory.
+func (p *Pod) blockMiB() uint64 {
+	if p.opts.Config.Hypervisor.VirtioMem {
+		return resource.BlockMiB
+	}
+	return max(hypervisor.MemoryBlockMiB(p.initial.MemoryMiB), p.hugePageMiB)
+}
+
+// reachableMiB returns the largest size that the machine can grow to in whole blocks.
+func (p *Pod) reachableMiB() uint64 {
+	room := p.machine.MaxMemoryMiB - min(p.machine.MaxMemoryMiB, p.initial.MemoryMiB)
+	return p.initial.MemoryMiB + room/p.blockMiB()*p.blockMiB()
 }
 
 // grow makes the machine as large as its containers need, if it is smaller.
@@ -47,7 +68,7 @@ func (p *Pod) grow(ctx context.Context) error {
 	warnOf(ctx, want)
 	hadCPUs, hadMiB := p.vcpus, p.memoryMiB
 	if want.VCPUs <= hadCPUs && want.MemoryMiB <= hadMiB && !p.unused && !p.cpusLeave {
-		return nil
+		return p.chargeRest(ctx)
 	}
 	p.unused = true
 	want.VCPUs, want.MemoryMiB = max(want.VCPUs, hadCPUs), max(want.MemoryMiB, hadMiB)
@@ -57,6 +78,9 @@ func (p *Pod) grow(ctx context.Context) error {
 	err := p.growInSteps(ctx, want.MemoryMiB)
 	if err == nil {
 		err = p.growCPUs(ctx, want.VCPUs)
+	}
+	if err == nil {
+		err = p.chargeRest(ctx)
 	}
 	if err == nil {
 		err = p.useAll(ctx, want)
@@ -85,6 +109,9 @@ func (p *Pod) growInSteps(ctx context.Context, want uint64) error {
 		if err := p.growMemory(ctx, next.MemoryMiB); err != nil {
 			return err
 		}
+		if err := p.chargeRest(ctx); err != nil {
+			return err
+		}
 		if err := p.useAll(ctx, next); err != nil {
 			return err
 		}
@@ -92,6 +119,8 @@ func (p *Pod) growInSteps(ctx context.Context, want uint64) error {
 	return p.growMemory(ctx, want)
 }
 
+// growMemory may add more than wanted: chargeRest must follow, before the guest uses
+// it.
 func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 	if want <= p.memoryMiB {
 		return nil
@@ -116,7 +145,7 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 			}
 		}()
 	}
-	now, err := p.vm.SetMemoryMiB(ctx, want)
+	now, err := p.vm.SetMemoryMiB(ctx, want, p.mostMiB(ctx, want))
 	if now > 0 {
 		p.memoryMiB = now
 	}
@@ -162,7 +191,7 @@ func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
 
 // follow shrinks the machine as far as its containers allow, unless its size is
 // static, and then reduces the pod's place on the host to what its containers
-// use. That has time until the machine runs: the guest of one that is paused gives
+// use, within the limits that the host has for it by now. That has time until the machine runs: the guest of one that is paused gives
 // nothing back.
 func (p *Pod) follow(ctx context.Context) error {
 	leave, err := p.opts.EnterAwake(ctx)
@@ -182,7 +211,7 @@ func (p *Pod) follow(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
 	defer cancel()
-	return errors.Join(err, p.limitTogether(ctx), p.placePod(ctx))
+	return errors.Join(err, p.followLimit(ctx), p.limitTogether(ctx), p.placePod(ctx))
 }
 
 // shrink makes the machine as small as its containers and the guest allow.
@@ -227,7 +256,7 @@ func (p *Pod) shrinkMemory(ctx context.Context, want uint64) error {
 	if want >= p.memoryMiB || !p.opts.Config.Hypervisor.VirtioMem {
 		return nil
 	}
-	now, err := p.vm.SetMemoryMiB(ctx, want)
+	now, err := p.vm.SetMemoryMiB(ctx, want, want)
 	if now > 0 {
 		p.memoryMiB = now
 	}

@@ -33,7 +33,8 @@ func (p *Pod) MostMiB() uint64 {
 
 // Continue makes a saved machine's size, which it has from its start, the pod's. It
 // returns an error if that is more than this host and its configuration allow. It is
-// called once, before Account.
+// called once, before Account: memory modules are filled when the machine's state is
+// loaded, before the first Admit.
 func (p *Pod) Continue(saved hypervisor.Layout) error {
 	if most := max(p.machine.MaxVCPUs, p.initial.VCPUs); saved.VCPUs > most {
 		return fmt.Errorf("the saved machine has %d vCPUs, this host and its configuration allow %d (default_maxvcpus): %w",
@@ -47,6 +48,6 @@ func (p *Pod) Continue(saved hypervisor.Layout) error {
 		}
 		has += size
 	}
-	p.vcpus, p.memoryMiB = max(saved.VCPUs, p.initial.VCPUs), has
+	p.vcpus, p.memoryMiB, p.unused = max(saved.VCPUs, p.initial.VCPUs), has, has > p.initial.MemoryMiB
 	return nil
 }

@@ -25,6 +25,8 @@ type together struct {
 	said, beside uint64
 	// set is the limit that the guest has, in bytes; 0 is none.
 	set uint64
+	// threads is the guest's limit of threads; 0 is none.
+	threads uint64
 	// unsure is set while the guest may have another limit.
 	unsure bool
 }
@@ -64,7 +66,7 @@ func (p *Pod) MemoryBytes() uint64 {
 	return p.together.said
 }
 
-// limitTogether has the guest limit the memory of all containers as the host does. The
+// limitTogether has the guest limit the memory and the threads of all containers as the host does. The
 // limit on the host changes with the pod: it is read anew.
 func (p *Pod) limitTogether(ctx context.Context) error {
 	t, limit := &p.together, uint64(0)
@@ -82,13 +84,14 @@ func (p *Pod) limitTogether(ctx context.Context) error {
 			limit = t.set // nothing is left for containers: the host's limit holds
 		}
 	}
-	if limit == t.set && !t.unsure {
+	threads := p.threadsTogether(ctx)
+	if limit == t.set && threads == t.threads && !t.unsure {
 		return nil
 	}
 	ctx, stop := p.opts.WhileAlive(ctx)
 	defer stop()
 	t.unsure = true
-	err := p.guest.LimitContainers(ctx, limit)
+	err := p.guest.LimitContainers(ctx, limit, threads)
 	if errdefs.IsNotImplemented(err) && p.opts.Most != nil {
 		// A guest that was saved by an earlier version has no such limit.
 		if limit > 0 {
@@ -99,7 +102,7 @@ func (p *Pod) limitTogether(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.set, t.unsure = limit, false
+	t.set, t.threads, t.unsure = limit, threads, false
 	return nil
 }
 

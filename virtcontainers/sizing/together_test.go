@@ -17,15 +17,17 @@ import (
 
 // limitedGuest notes the limits that it gets, in MiB.
 type limitedGuest struct {
-	limits []uint64
-	err    error
+	limits  []uint64
+	threads uint64 // the last limit
+	err     error
 }
 
 func (*limitedGuest) SetResources(context.Context, uint32, uint64) (*api.SetResourcesResponse, error) {
 	return nil, errors.New("the size is static")
 }
 
-func (g *limitedGuest) LimitContainers(_ context.Context, memory uint64) error {
+func (g *limitedGuest) LimitContainers(_ context.Context, memory, threads uint64) error {
+	g.threads = threads
 	g.limits = append(g.limits, memory>>20)
 	return g.err
 }

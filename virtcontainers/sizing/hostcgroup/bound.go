@@ -24,8 +24,8 @@ func (c *Cgroup) SetBound(b Bound) error {
 			if p.limitsMemory() {
 				errs = append(errs, bound(filepath.Join(dir, p.memoryFile()), b.Memory))
 			}
-			if p.unified || p.has(countsProcesses) {
-				errs = append(errs, bound(filepath.Join(dir, "pids.max"), b.Processes))
+			if p.limitsThreads() {
+				errs = append(errs, bound(filepath.Join(dir, threadsFile), b.Processes))
 			}
 		}
 	}

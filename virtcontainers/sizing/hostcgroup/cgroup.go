@@ -39,8 +39,9 @@ type VM struct {
 	// PID is its process; VCPUs are its threads that run the guest.
 	PID   int
 	VCPUs []int
-	// Memory is in bytes: the guest's, and what its process needs beside it.
-	Memory uint64
+	// Memory is in bytes: the guest's, and what its process needs beside it. Threads
+	// counts the process's.
+	Memory, Threads uint64
 }
 
 // Cgroup is a pod's cgroups in all hierarchies. Its methods must not be called
@@ -197,44 +198,43 @@ func (p place) rest() string {
 }
 
 // AddVM moves a VM, and may be called again when the VM gets another vCPU or
-// more memory. If a memory limit above the pod's cgroup leaves no room for the
-// VM, the VM is charged to the overhead, and short is that limit in bytes;
-// otherwise, and with Options.Only, short is 0.
-func (c *Cgroup) AddVM(vm VM) (short uint64, err error) {
+// more memory. If a limit above the pod's cgroup leaves no room for the
+// VM, the VM is charged to the overhead, and short has that limit;
+// otherwise, and with Options.Only, short is zero.
+func (c *Cgroup) AddVM(vm VM) (short Short, err error) {
 	now, err := cgroupsOf(vm.PID)
 	if err != nil {
-		return 0, err
+		return Short{}, err
 	}
 	for _, p := range c.places {
 		less, err := p.addVM(now, vm)
 		if err != nil {
-			return 0, err
+			return Short{}, err
 		}
-		short = max(short, less)
+		short = Short{max(short.Memory, less.Memory), max(short.Threads, less.Threads)}
 	}
 	return short, nil
 }
 
-func (p place) addVM(now []byte, vm VM) (short uint64, err error) {
+func (p place) addVM(now []byte, vm VM) (short Short, err error) {
 	dir := p.rest()
 	if p.apart() && p.limitsMemory() {
-		limit, err := p.memoryLimit(filepath.Dir(p.pod)) // its own is SetBound's
-		if err != nil {
-			return 0, err
+		if short, err = p.shortOf(vm); err != nil {
+			return Short{}, err
 		}
-		if dir = p.pod; limit < vm.Memory {
-			dir, short = p.overhead, limit
+		if dir = p.pod; short != (Short{}) {
+			dir = p.overhead
 		}
 	}
 	if err := p.moveFrom(now, dir, vm.PID); err != nil {
-		return 0, err
+		return Short{}, err
 	}
 	if !p.apart() || dir != p.overhead || p.unified || !p.has(threadControllers...) {
 		return short, nil
 	}
 	for _, thread := range vm.VCPUs {
 		if err := move(p.pod, tasksFile, thread); err != nil {
-			return 0, err
+			return Short{}, err
 		}
 	}
 	return short, nil

@@ -185,8 +185,8 @@ func TestOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Its memory does not matter: the operator has left room for it.
-		if short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vm}, Memory: noLimit}); short != 0 || err != nil {
-			t.Errorf("AddVM: short by %d, %v", short, err)
+		if short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vm}, Memory: noLimit}); short != (Short{}) || err != nil {
+			t.Errorf("AddVM: short by %v, %v", short, err)
 		}
 		for what, pid := range map[string]int{"this process": os.Getpid(), "daemon": daemon, "VM": vm} {
 			s.check(t, what, pid, s.want("pod"))
@@ -209,8 +209,8 @@ func TestOverhead(t *testing.T) {
 		vm, vcpu := sleeper(t), startThread(t)
 		s.check(t, "a process that it starts", vm, s.want("overhead"))
 		short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20})
-		if short != 0 || err != nil {
-			t.Fatalf("AddVM: short by %d, %v", short, err)
+		if short != (Short{}) || err != nil {
+			t.Fatalf("AddVM: short by %v, %v", short, err)
 		}
 		s.check(t, "VM", vm, s.want("overhead", "memory"))
 		if s.places[0].unified {
@@ -291,12 +291,12 @@ func TestNoRoomForVM(t *testing.T) {
 			t.Skip("the host's memory controller is in another hierarchy")
 		}
 		vm := sleeper(t)
-		if short, err := s.AddVM(VM{PID: vm, Memory: limit}); short != 0 || err != nil {
-			t.Errorf("a VM that just fits: short by %d, %v", short, err)
+		if short, err := s.AddVM(VM{PID: vm, Memory: limit}); short != (Short{}) || err != nil {
+			t.Errorf("a VM that just fits: short by %v, %v", short, err)
 		}
 		s.check(t, "VM that fits", vm, s.want("overhead", "memory"))
-		if short, err := s.AddVM(VM{PID: vm, Memory: limit + 1}); short != limit || err != nil {
-			t.Errorf("a VM that does not fit: short by %d, %v", short, err)
+		if short, err := s.AddVM(VM{PID: vm, Memory: limit + 1}); short != (Short{Memory: limit}) || err != nil {
+			t.Errorf("a VM that does not fit: short by %v, %v", short, err)
 		}
 		s.check(t, "VM that has grown", vm, s.want("overhead"))
 	})
@@ -316,8 +316,8 @@ func TestNoRoomForVMInV2(t *testing.T) {
 		dir           string
 	}{{4096, 0, p.pod}, {4097, 4096, p.overhead}} {
 		short, err := p.addVM(nil, VM{PID: 77, VCPUs: []int{78}, Memory: tt.memory})
-		if short != tt.short || err != nil {
-			t.Errorf("%d bytes: short by %d, %v", tt.memory, short, err)
+		if short != (Short{Memory: tt.short}) || err != nil {
+			t.Errorf("%d bytes: short by %v, %v", tt.memory, short, err)
 		}
 		if got, err := os.ReadFile(filepath.Join(tt.dir, procsFile)); string(got) != "77" || err != nil {
 			t.Errorf("%d bytes: %s has %q, %v", tt.memory, tt.dir, got, err)

@@ -22,7 +22,8 @@
 //	the rest of the process   pod     overhead                 pod, if it fits
 //
 // "It fits" if no memory limit above the pod's cgroup is less than what the VM
-// can use: otherwise the VM, and with it the whole pod, could be killed
+// can use, and with v2 no limit of threads less than QEMU can need (short.go):
+// otherwise the VM, and with it the whole pod, could be killed
 // although its containers stay within their limits. A VM that does not fit is
 // charged to the overhead.
 //

@@ -47,6 +47,12 @@ func (h hierarchy) has(controllers ...string) bool {
 // limitsMemory reports whether this hierarchy limits memory.
 func (h hierarchy) limitsMemory() bool { return h.unified || h.has("memory") }
 
+// threadsFile has a cgroup's limit of threads.
+const threadsFile = "pids.max"
+
+// limitsThreads reports whether this hierarchy limits threads.
+func (h hierarchy) limitsThreads() bool { return h.unified || h.has(countsProcesses) }
+
 // dir returns the directory of a cgroup, given its path below the hierarchy's
 // root.
 func (h hierarchy) dir(path string) string { return filepath.Join(h.mount, path) }

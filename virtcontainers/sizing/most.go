@@ -1,0 +1,40 @@
+package sizing
+
+import (
+	"context"
+	"math"
+
+	"github.com/containerd/log"
+)
+
+// mostMiB returns how much memory the machine may get where want is needed now: a
+// machine with few memory slots is given more at once, for containers to come. It is
+// no more than all the pod's containers may use, if that is known, and does not make
+// a machine too large for the pod's memory limit on the host. The guest's page cache
+// fills what a machine has.
+func (p *Pod) mostMiB(ctx context.Context, want uint64) uint64 {
+	most := p.machine.MaxMemoryMiB
+	if p.whole.MemoryBytes() > 0 {
+		most = p.machine.Size(p.whole).MemoryMiB
+	}
+	return max(want, min(most, p.hostRoomMiB(ctx, want)))
+}
+
+// hostRoomMiB returns the largest size that fits into the pod's cgroup on the host. A
+// machine that does not fit with what it needs is charged elsewhere, and has no such
+// limit, unless the pod must be in its own cgroup.
+func (p *Pod) hostRoomMiB(ctx context.Context, want uint64) uint64 {
+	if p.cgroup == nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 {
+		return math.MaxUint64
+	}
+	limit, err := p.hostLimit()
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the machine gets no more memory at once than it needs now")
+		return want
+	}
+	room := limit>>20 - min(limit>>20, p.besideMiB())
+	if room < want && !p.only() {
+		return math.MaxUint64
+	}
+	return room
+}

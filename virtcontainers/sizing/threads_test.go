@@ -1,0 +1,64 @@
+package sizing
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// threadCgroup makes a cgroup on the host with a limit of threads, and returns the path
+// for a container's cgroup in it, and a function that changes the limit.
+func threadCgroup(t *testing.T, limit string) (path string, set func(limit string)) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("makes cgroups, which needs root")
+	}
+	path = fmt.Sprintf("/kbtest-threads-%d", os.Getpid())
+	for _, root := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
+			continue
+		}
+		dir := filepath.Join(root, path)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skipf("the host's cgroups cannot be written: %v", err)
+		}
+		t.Cleanup(func() {
+			if err := os.Remove(dir); err != nil {
+				t.Error(err)
+			}
+		})
+		set = func(limit string) {
+			if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(limit), 0); err != nil {
+				t.Skipf("the host's cgroups limit no threads: %v", err)
+			}
+		}
+		set(limit)
+		return path + "/c", set
+	}
+	t.Skip("the host has no cgroup for threads")
+	return "", nil
+}
+
+// All containers together may have as many threads in the guest as the pod's cgroup on
+// the host allows.
+func TestThreadsTogether(t *testing.T) {
+	cgroup, set := threadCgroup(t, "77")
+	p, g := limitedPod(t, cgroup, 0, nil)
+	for i, test := range []struct {
+		limit string
+		want  uint64
+	}{{"77", 77}, {"99", 99}, {"99", 99}, {"max", 0}} {
+		set(test.limit)
+		if err := p.Admit(t.Context(), container(fmt.Sprint(i), 0)); err != nil {
+			t.Fatal(err)
+		}
+		if g.threads != test.want {
+			t.Errorf("with a limit of %s threads the guest has one of %d, want %d", test.limit, g.threads, test.want)
+		}
+	}
+	if want := []uint64{0, 0, 0}; !slices.Equal(g.limits, want) {
+		t.Errorf("limits of memory: %d, want %d: one for each change", g.limits, want)
+	}
+}
