@@ -55,7 +55,7 @@ func (c *Container) Exec(spec *specs.Process, stdio Stdio) (*Process, error) {
 	}
 	sayLost(c.id, adjustProcess(spec))
 	if c.needsStage(spec) {
-		lib, err := c.stage.of(c.lib, c.init)
+		lib, err := c.stage.view(c.lib, c.init)
 		if err != nil {
 			return nil, fmt.Errorf("exec in container %s: %w", c.id, err)
 		}

@@ -223,7 +223,7 @@ func (c *Container) stageInit(spec *specs.Process, stdio Stdio) (*Process, error
 		return nil, err
 	}
 	c.waiting = staged{c.lib, init.pid}
-	c.stage.lib = c.lib
+	c.stage.known = true
 	return init, nil
 }
 
