@@ -38,7 +38,7 @@ func (p *Pod) wanted() resource.Size {
 	for _, c := range p.living() {
 		needs = append(needs, c.need)
 	}
-	return p.machine.Size(resource.Once(needs)...)
+	return p.machine.Size(append(resource.Once(needs), p.hugepages.need)...)
 }
 
 // grow makes the machine as large as its containers need, if it is smaller.
