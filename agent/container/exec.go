@@ -124,7 +124,7 @@ func (c *Container) plan(spec *specs.Process) (*spawn.Plan, error) {
 		UID: spec.User.UID, GID: spec.User.GID, Groups: spec.User.AdditionalGids,
 		NoNewPrivileges: spec.NoNewPrivileges, Umask: c.execs.umask, OOMScoreAdj: c.execs.oomScoreAdj,
 		Rlimits: spawnRlimits(rlimits),
-		Keyring: "_ses." + c.id, // libcontainer's name for the init's
+		Keyring: keyringOf(c.id),
 	}
 	if len(plan.Rlimits) == 0 {
 		plan.Rlimits = c.execs.rlimits

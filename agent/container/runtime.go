@@ -197,6 +197,7 @@ func (c *Container) startInit(config *configs.Config, spec *specs.Process, stdio
 	var init *Process
 	var err error
 	if c.needsStage(spec) || rootfs.Unsupported(config, spec.Cwd) != "" {
+		config.NoNewKeyring = keysAreUsedUp(c.id)
 		init, err = c.stageInit(spec, stdio)
 	} else {
 		init, err = c.spawnInit(config, spec, stdio, dir)

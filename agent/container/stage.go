@@ -57,6 +57,7 @@ func (s *stage) introduce(made *libcontainer.Container, init initProcess) error 
 	}
 	config := made.Config()
 	config.Hooks = nil // They are not libcontainer's to run any more.
+	config.NoNewKeyring = keysAreUsedUp(s.id)
 	state := libcontainer.State{BaseState: libcontainer.BaseState{
 		ID: s.id, InitProcessPid: init.pid, InitProcessStartTime: stat.StartTime, Created: time.Now(), Config: config,
 	}}
