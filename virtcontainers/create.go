@@ -81,9 +81,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	defer s.timed(c.ID, createSpan, createAction)()
 	b := boot{failAt: s.platform.Failpoint, recorder: s.recorder, container: c.ID}
 	err := b.run(ctx, append(c.fileSteps(), []step{
-		{"size", func(ctx context.Context) error {
-			return s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
-		}, nil},
+		{"size", func(ctx context.Context) error { return s.admit(ctx, c) }, nil},
 		{"create", func(ctx context.Context) error { return c.createOrDiscard(ctx, opts) }, c.discard},
 		{"limits", func(ctx context.Context) error { return c.limitRestored(ctx) }, nil},
 		{"standin", func(ctx context.Context) error { return s.standIns.add(ctx, c) }, c.endStandIn},
@@ -104,6 +102,22 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	}
 	log.G(ctx).WithFields(b.fields()).WithField("container", c.ID).Info("container created")
 	return nil
+}
+
+// admit grows the machine for the container, and reserves the pod's huge pages in the
+// memory that it then has.
+func (s *Sandbox) admit(ctx context.Context, c *Container) error {
+	if err := s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()}); err != nil {
+		return err
+	}
+	if c.isPause() || c.restored != nil {
+		return nil
+	}
+	pages, err := s.sizing.Hugepages(ctx)
+	if err != nil {
+		return err
+	}
+	return c.files.ReservePodHugepages(ctx, pages)
 }
 
 // fileSteps bring the container's files into the guest. Those of a restored one are

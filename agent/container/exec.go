@@ -55,7 +55,7 @@ func (c *Container) Exec(spec *specs.Process, stdio Stdio) (*Process, error) {
 	}
 	sayLost(c.id, adjustProcess(spec))
 	if c.needsStage(spec) {
-		lib, err := c.stage.of(c.lib, c.init)
+		lib, err := c.stage.view(c.lib, c.init)
 		if err != nil {
 			return nil, fmt.Errorf("exec in container %s: %w", c.id, err)
 		}
@@ -124,7 +124,7 @@ func (c *Container) plan(spec *specs.Process) (*spawn.Plan, error) {
 		UID: spec.User.UID, GID: spec.User.GID, Groups: spec.User.AdditionalGids,
 		NoNewPrivileges: spec.NoNewPrivileges, Umask: c.execs.umask, OOMScoreAdj: c.execs.oomScoreAdj,
 		Rlimits: spawnRlimits(rlimits),
-		Keyring: "_ses." + c.id, // libcontainer's name for the init's
+		Keyring: keyringOf(c.id),
 	}
 	if len(plan.Rlimits) == 0 {
 		plan.Rlimits = c.execs.rlimits

@@ -198,6 +198,7 @@ func (c *Container) startInit(config *configs.Config, spec *specs.Process, stdio
 	var init *Process
 	var err error
 	if c.needsStage(spec) || rootfs.Unsupported(config, spec.Cwd) != "" {
+		config.NoNewKeyring = keysAreUsedUp(c.id)
 		init, err = c.stageInit(spec, stdio)
 	} else {
 		init, err = c.spawnInit(config, spec, stdio, dir)
@@ -224,7 +225,7 @@ func (c *Container) stageInit(spec *specs.Process, stdio Stdio) (*Process, error
 		return nil, err
 	}
 	c.waiting = staged{c.lib, init.pid}
-	c.stage.lib = c.lib
+	c.stage.known = true
 	return init, nil
 }
 

@@ -36,6 +36,9 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := allowPIDs("/proc"); err != nil {
 		log.G(ctx).WithError(err).Warn("the guest has as many process ids as its kernel begins with")
 	}
+	if err := allowOpenFiles("/proc"); err != nil {
+		log.G(ctx).WithError(err).Warn("containers have no more open files than the guest's kernel begins with")
+	}
 	if err := reserveThreads("/proc"); err != nil {
 		log.G(ctx).WithError(err).Warn("no threads are reserved for the agent")
 	}

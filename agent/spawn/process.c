@@ -135,16 +135,27 @@ static void open_keyring(struct run *run, int keyring)
 	check(run, syscall(SYS_keyctl, KEYCTL_SETPERM, keyring, permissions | USER_SEARCH));
 }
 
+// join_keyring gives the process its container's session keyring. Another container of
+// the pod may have used up the keys that their common user may have. A process without a
+// session keyring gets a nameless one even then (security/keys/process_keys.c,
+// install_session_keyring_to_cred), and without any it runs, too.
+static void join_keyring(struct run *run)
+{
+	begin(run, STEP_KEYRING);
+	long keyring = syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, run->plan->keyring);
+	if (keyring < 0 && errno == EDQUOT)
+		keyring = syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
+	if (keyring < 0 && errno != ENOSYS && errno != EDQUOT)
+		fail(run);
+	if (keyring >= 0 && run->plan->new_keyring)
+		open_keyring(run, keyring);
+}
+
 static void start_session(struct run *run)
 {
 	begin(run, STEP_SESSION);
 	check(run, syscall(SYS_setsid));
-	begin(run, STEP_KEYRING);
-	long keyring = syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, run->plan->keyring);
-	if (keyring < 0 && errno != ENOSYS)
-		fail(run);
-	if (keyring >= 0 && run->plan->new_keyring)
-		open_keyring(run, keyring);
+	join_keyring(run);
 	begin(run, STEP_TERMINAL);
 	if (run->plan->terminal)
 		check(run, syscall(SYS_ioctl, 0, TIOCSCTTY, 0));

@@ -50,6 +50,7 @@ type Stdio struct {
 	console *os.File // a terminal's master end, once there is one
 	held    *os.File // its process's end, until Ended
 	size    Size     // requested before there was one
+	started Size     // of those, what the process was started with
 }
 
 // New makes the pipes that req needs. The caller must Close it.
@@ -100,11 +101,17 @@ func (s *Stdio) Child() Files { return s.child }
 func (s *Stdio) Terminal() bool { return s.request.Terminal }
 
 // SetConsole sets the terminal's master end, which Stdio then owns, also if it fails.
+// The terminal gets a size that was requested while its process was being started.
 func (s *Stdio) SetConsole(master *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errors.Join(errClosed, master.Close())
+	}
+	if s.size != s.started {
+		if err := resize(master, s.size); err != nil {
+			return errors.Join(err, master.Close())
+		}
 	}
 	console, err := outOfPoller(master)
 	if err != nil {
@@ -165,16 +172,17 @@ func (s *Stdio) CloseStdin() {
 // Size is a terminal's size, in characters.
 type Size struct{ Width, Height uint16 }
 
-// StartSize returns the size that was requested before the process was started;
+// StartSize returns the size to start the process with, which was requested before;
 // ok is false if none was.
 func (s *Stdio) StartSize() (size Size, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.started = s.size
 	return s.size, s.size != Size{}
 }
 
-// Resize sets the size of the terminal in characters. Before the process is
-// started the size is stored for it.
+// Resize sets the size of the terminal in characters. Before there is one the size is
+// stored for it.
 func (s *Stdio) Resize(width, height uint16) error {
 	s.mu.Lock()
 	master := s.console
@@ -189,7 +197,11 @@ func (s *Stdio) Resize(width, height uint16) error {
 	if master == nil {
 		return fmt.Errorf("resize: process has no terminal: %w", errdefs.ErrFailedPrecondition)
 	}
-	if err := pty.Resize(master, uint(height), uint(width)); err != nil {
+	return resize(master, Size{width, height})
+}
+
+func resize(terminal *os.File, size Size) error {
+	if err := pty.Resize(terminal, uint(size.Height), uint(size.Width)); err != nil {
 		return fmt.Errorf("resize terminal: %w", err)
 	}
 	return nil

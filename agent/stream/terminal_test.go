@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/pty"
 )
 
 // openPty makes a terminal: its master end as libcontainer passes it, and the
@@ -86,6 +87,40 @@ func TestTerminal(t *testing.T) {
 	}
 	if o, e := s.Totals(); o != 4 || e != 0 {
 		t.Errorf("totals %d, %d", o, e)
+	}
+}
+
+// A size that is requested while the process is being started is the terminal's, but
+// not one that it was started with: the process may have changed it.
+func TestResizeDuringTheStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		late Size // requested during the start
+		want Size
+	}{
+		"none": {want: Size{70, 20}},
+		"one":  {late: Size{132, 43}, want: Size{132, 43}},
+	} {
+		s := newStdio(t, Request{Terminal: true, Stdout: true})
+		if err := s.Resize(100, 50); err != nil {
+			t.Fatal(err)
+		}
+		s.StartSize()
+		master, slave := openPty(t)
+		if err := pty.Resize(slave, 20, 70); err != nil { // as the process does
+			t.Fatal(err)
+		}
+		if c.late != (Size{}) {
+			if err := s.Resize(c.late.Width, c.late.Height); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.SetConsole(master); err != nil {
+			t.Fatal(err)
+		}
+		size, err := unix.IoctlGetWinsize(int(slave.Fd()), unix.TIOCGWINSZ)
+		if err != nil || (Size{size.Col, size.Row}) != c.want {
+			t.Errorf("%s: size %v, %v, want %v", name, size, err, c.want)
+		}
 	}
 }
 

@@ -54,8 +54,10 @@ type Container struct {
 	// sources maps a storage's mount point in the guest to its source on the
 	// host.
 	sources map[string]string
-	undos   []func(context.Context) error
-	results results
+	// hugeVolumes are the host's directories of volumes of huge pages without a size.
+	hugeVolumes []string
+	undos       []func(context.Context) error
+	results     results
 }
 
 // Container returns the files of a container that is to be created. Nothing

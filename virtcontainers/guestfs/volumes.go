@@ -5,15 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-
-	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/internal/intime"
@@ -206,6 +201,7 @@ func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, err
 		if err != nil {
 			return "", err
 		}
+		c.noteHugepages(v)
 		return c.partOfVolume(v, at), nil
 	case volume.Direct:
 		at, err := c.plugVolume(ctx, v)
@@ -281,32 +277,6 @@ func (c *Container) partOfVolume(v volume.Volume, volumeAt string) string {
 		Options: []string{fmt.Sprintf("mode=%o", of.Mode), fmt.Sprintf("uid=%d", of.UID), fmt.Sprintf("gid=%d", of.GID)},
 	}, "volume "+v.Source)
 	return target
-}
-
-// pageSize is how the OCI runtime spec writes the size of a huge page
-// (config-linux.md, hugepageLimits).
-var pageSize = regexp.MustCompile(`^[1-9][0-9]{0,9}[KMG]B$`)
-
-// reserveHugepages makes the guest's kernel reserve as many huge pages as the
-// container may use, for the container's lifetime: by default it reserves none.
-func (c *Container) reserveHugepages() error {
-	r := c.Bundle.Spec.Linux.Resources
-	if r == nil {
-		return nil
-	}
-	for _, limit := range r.HugepageLimits {
-		if limit.Limit == 0 || limit.Limit > math.MaxInt64 {
-			continue // none, or no limit
-		}
-		if !pageSize.MatchString(limit.Pagesize) {
-			return fmt.Errorf("linux.resources.hugepageLimits: the page size is %q, want one such as 2MB: %w", limit.Pagesize, errdefs.ErrInvalidArgument)
-		}
-		c.add(&api.Storage{
-			Driver: "hugetlbfs", Target: c.pod.volumes.newTarget(),
-			Options: []string{"pagesize=" + strings.TrimSuffix(limit.Pagesize, "B"), fmt.Sprintf("size=%d", limit.Limit)},
-		}, "hugepageLimits of "+limit.Pagesize)
-	}
-	return nil
 }
 
 // volume makes a volume that the pod's containers share, unless it exists, and

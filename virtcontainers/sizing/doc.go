@@ -17,7 +17,8 @@
 // the pod's (plain.go).
 //
 // All containers together have the host's limits of memory and threads for the pod in
-// the guest too (together.go, threads.go). What other programs do to the pod's cgroups, such as a new limit or
+// the guest too (together.go, threads.go), and the pages of its limits of huge pages, if
+// their specs have no limits themselves (podhugepages.go). What other programs do to the pod's cgroups, such as a new limit or
 // controllers that are turned off, is found by looking (look.go).
 //
 // One mutex serializes Admit, Update and Watch, and is held across QMP and agent

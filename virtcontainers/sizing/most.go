@@ -38,3 +38,14 @@ func (p *Pod) hostRoomMiB(ctx context.Context, want uint64) uint64 {
 	}
 	return room
 }
+
+// reached returns how large the machine is by the VMM's answer to a request, 0 for none,
+// that can have made it as large as most. The pod's bound on the host follows that
+// number, and a compromised VMM could say any: it is believed no more than that, or than
+// it had. A memory module beyond the request is no larger than what there was before it.
+func reached[T uint32 | uint64](had, now, most T) T {
+	if now == 0 {
+		return had
+	}
+	return min(now, max(had, most))
+}

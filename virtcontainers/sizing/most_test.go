@@ -158,3 +158,25 @@ func TestModulesStayWithinThePod(t *testing.T) {
 		})
 	}
 }
+
+// boastful is the machine of a compromised VMM, which says that it has any amount of
+// memory and CPUs.
+type boastful struct{ running }
+
+func (boastful) SetMemoryMiB(context.Context, uint64, uint64) (uint64, error) { return 1 << 40, nil }
+func (boastful) SetVCPUs(context.Context, uint32) (uint32, error)             { return 1 << 30, nil }
+
+// The bound of the pod's cgroup does not follow what a compromised VMM says.
+func TestBoundOfBoastfulVMM(t *testing.T) {
+	p, _ := chargedPod(t, "")
+	p.vm = boastful{p.vm.(*modular).running}
+	if err := p.Admit(t.Context(), container("c", 1<<30)); err != nil {
+		t.Log(err)
+	}
+	if p.memoryMiB > 4096 || p.vcpus > 4 {
+		t.Errorf("the machine has %d MiB and %d vCPUs", p.memoryMiB, p.vcpus)
+	}
+	if bound := p.bounded >> 20; bound > 8192 {
+		t.Errorf("the bound is %d MiB", bound)
+	}
+}

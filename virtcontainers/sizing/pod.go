@@ -91,8 +91,9 @@ type Pod struct {
 	// whole is what all its containers together may use, the zero value if the engine
 	// has not said. What an update has made outdated is zero. Changed only by the
 	// holder of resizes.
-	whole    resource.Need
-	together together
+	whole     resource.Need
+	together  together
+	hugepages podHugepages // changed likewise
 
 	// Set by the boot; not changed afterwards.
 	cgroup     *cgroup              // nil for none
@@ -204,6 +205,9 @@ func (p *Pod) Admit(ctx context.Context, c Container) error {
 	}
 	defer p.letGo()
 	allowed.need = allowed.need.Under(p.whole)
+	if err := p.admitHugepages(ctx, c); err != nil {
+		return err
+	}
 	p.set(c.ID, allowed)
 	return p.makeRoom(ctx)
 }

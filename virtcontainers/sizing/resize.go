@@ -39,7 +39,7 @@ func (p *Pod) wanted() resource.Size {
 	for _, c := range p.living() {
 		needs = append(needs, c.need)
 	}
-	want := p.machine.Size(resource.Once(needs)...)
+	want := p.machine.Size(append(resource.Once(needs), p.hugepages.need)...)
 	if most := p.reachableMiB(); want.MemoryMiB > most {
 		want.Notes = append(want.Notes, fmt.Sprintf("%d MiB of memory are needed and there can be %d: the guest takes memory in blocks of %d MiB",
 			want.MemoryMiB, most, p.blockMiB()))
@@ -145,10 +145,9 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 			}
 		}()
 	}
-	now, err := p.vm.SetMemoryMiB(ctx, want, p.mostMiB(ctx, want))
-	if now > 0 {
-		p.memoryMiB = now
-	}
+	most := p.mostMiB(ctx, want)
+	now, err := p.vm.SetMemoryMiB(ctx, want, most)
+	p.memoryMiB = reached(p.memoryMiB, now, max(want+p.blockMiB(), min(most, 2*p.memoryMiB)))
 	if err == nil && now < want {
 		err = fmt.Errorf("there are %d MiB of memory: %w", now, errdefs.ErrResourceExhausted)
 	}
@@ -165,9 +164,7 @@ func (p *Pod) growCPUs(ctx context.Context, want uint32) error {
 		return nil
 	}
 	now, err := p.vm.SetVCPUs(ctx, want)
-	if now > 0 {
-		p.vcpus = now
-	}
+	p.vcpus = reached(p.vcpus, now, want)
 	if err == nil && now < want {
 		err = fmt.Errorf("there are %d vCPUs: %w", now, errdefs.ErrResourceExhausted)
 	}
@@ -244,9 +241,7 @@ func (p *Pod) shrinkCPUs(ctx context.Context, want uint32) error {
 		return nil
 	}
 	now, err := p.vm.SetVCPUs(ctx, want)
-	if now > 0 {
-		p.vcpus = now
-	}
+	p.vcpus = reached(p.vcpus, now, want)
 	p.cpusLeave = p.vcpus > want
 	return err
 }
@@ -257,9 +252,7 @@ func (p *Pod) shrinkMemory(ctx context.Context, want uint64) error {
 		return nil
 	}
 	now, err := p.vm.SetMemoryMiB(ctx, want, want)
-	if now > 0 {
-		p.memoryMiB = now
-	}
+	p.memoryMiB = reached(p.memoryMiB, now, want)
 	return err
 }
 

@@ -36,7 +36,7 @@
 //
 // With v2 another program, such as systemd, can turn off controllers of the pod's
 // cgroups; Regain turns them on again (regain.go). ParentLimit is the kubelet's limit of
-// the pod's memory (limit.go).
+// the pod's memory (limit.go), and HugepageLimits are those of its huge pages.
 //
 // A process without a pod has its own cgroup, /kata_overhead/spares/<pid>
 // (NewForSpare).

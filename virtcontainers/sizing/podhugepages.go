@@ -1,0 +1,58 @@
+package sizing
+
+import (
+	"context"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
+)
+
+// podHugepages are the huge pages that a pod's containers may use together, if their
+// specs do not say what each may use: containerd leaves that out by default
+// (disable_hugetlb_controller), but the kubelet has set it for the pod's cgroup. They
+// are part of the machine as long as the pod exists.
+type podHugepages struct {
+	known  bool
+	limits []specs.LinuxHugepageLimit
+	need   resource.Need
+}
+
+// admitHugepages finds the pod's huge pages when it gets a container whose spec does not
+// limit its own. The caller holds resizes. It does nothing for a pod that continues from
+// a saved machine, which has them.
+func (p *Pod) admitHugepages(ctx context.Context, c Container) error {
+	r := c.Spec.Linux.Resources
+	if p.hugepages.known || c.Pause || r != nil && len(r.HugepageLimits) > 0 || p.opts.CgroupsPath == "" || p.opts.Most != nil {
+		return nil
+	}
+	limits, err := hostcgroup.HugepageLimits(p.opts.CgroupRoot, p.opts.CgroupsPath)
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the pod's limits of huge pages are not known: the guest reserves none for the pod")
+		limits = nil
+	}
+	return p.useHugepages(limits)
+}
+
+func (p *Pod) useHugepages(limits []specs.LinuxHugepageLimit) error {
+	need, err := resource.OfContainer(&specs.LinuxResources{HugepageLimits: limits})
+	if err != nil {
+		return err
+	}
+	p.hugepages = podHugepages{known: true, limits: limits, need: need}
+	return nil
+}
+
+// Hugepages returns the limits of huge pages of all the pod's containers together, for a
+// guest to reserve. It has none if the containers' specs have their own limits, or
+// before the first Admit of one that has not. It waits for a concurrent resize, within
+// ctx.
+func (p *Pod) Hugepages(ctx context.Context) ([]specs.LinuxHugepageLimit, error) {
+	if err := p.hold(ctx); err != nil {
+		return nil, err
+	}
+	defer p.letGo()
+	return p.hugepages.limits, nil
+}
