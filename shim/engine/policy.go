@@ -43,8 +43,9 @@ type Policy struct {
 	// CgroupV1Stats: the engine reads cgroup v1 metrics on every host, with
 	// iSulad's names of block I/O operations.
 	CgroupV1Stats bool
-	// EndedTakesSignals: a signal to a process that has ended is not an error.
-	// The engine treats any error of its stop as a failed stop.
+	// EndedTakesSignals: a signal to a process that has ended is not an error. The
+	// engine treats any error of its stop as a failed stop. Signal 0 is one: by it
+	// the engine asks whether the process runs.
 	EndedTakesSignals bool
 	// OOMFile: the engine reads no events. A file "oom" in the bundle reports
 	// that the container ran out of memory.
