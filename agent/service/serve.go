@@ -15,7 +15,7 @@ import (
 // Serve answers the host's calls on l until ctx is done or l fails. powerOff
 // ends the machine.
 func Serve(ctx context.Context, l net.Listener, pod *Pod, times BootTimes, powerOff func() error) error {
-	server, err := ttrpc.NewServer()
+	server, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(validText))
 	if err != nil {
 		return fmt.Errorf("make ttrpc server: %w", err)
 	}

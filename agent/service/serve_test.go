@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,12 @@ import (
 // dialPod serves a pod on a socket, as the agent does on vsock.
 func dialPod(t *testing.T, pod *Pod) *ttrpc.Client {
 	t.Helper()
+	return dialMachine(t, pod, func() error { return errors.New("stays on") })
+}
+
+// dialMachine is dialPod for a machine that powerOff ends.
+func dialMachine(t *testing.T, pod *Pod, powerOff func() error) *ttrpc.Client {
+	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "rpc"))
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +35,7 @@ func dialPod(t *testing.T, pod *Pod) *ttrpc.Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	times := BootTimes{Agent: time.Second, Serving: 2 * time.Second}
-	go func() { done <- Serve(ctx, l, pod, times, func() error { return errors.New("stays on") }) }()
+	go func() { done <- Serve(ctx, l, pod, times, powerOff) }()
 	conn, err := net.Dial("unix", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +49,20 @@ func dialPod(t *testing.T, pod *Pod) *ttrpc.Client {
 		}
 	})
 	return client
+}
+
+// An error that is not UTF-8 fails its call only: not the connection with all others.
+func TestErrorsOfAnyBytes(t *testing.T) {
+	pod, _ := testPod(t)
+	failure := fmt.Errorf("open a\xffb: %w", errdefs.ErrNotFound)
+	guest := api.NewGuestClient(dialMachine(t, pod, func() error { return failure }))
+	_, err := guest.PowerOff(t.Context(), &api.PowerOffRequest{})
+	if err = errgrpc.ToNative(err); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "open a?b") {
+		t.Errorf("power off: %v", err)
+	}
+	if _, err := guest.Hello(t.Context(), &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
 }
 
 func TestHelloAndPowerOff(t *testing.T) {

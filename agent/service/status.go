@@ -1,9 +1,13 @@
 package service
 
 import (
+	"context"
 	"errors"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/katabox/katabox/agent/api"
@@ -23,4 +27,17 @@ func statusOf(err error) error {
 		return st.Err() // the message names it, too
 	}
 	return detailed.Err()
+}
+
+// validText is a ttrpc.UnaryServerInterceptor that makes the text of each error valid
+// UTF-8: an error may name a file, whose name is any bytes, and ttrpc ends the whole
+// connection if it cannot encode one answer.
+func validText(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, call ttrpc.Method) (any, error) {
+	resp, err := call(ctx, unmarshal)
+	if err == nil || utf8.ValidString(err.Error()) {
+		return resp, err
+	}
+	st := status.Convert(err).Proto()
+	st.Message = strings.ToValidUTF8(st.GetMessage(), "?")
+	return nil, status.ErrorProto(st)
 }

@@ -170,6 +170,15 @@ func (o *output) pump(r *run) {
 		o.state = unbound
 	default:
 		o.state = ended
+		o.dropFile()
+	}
+}
+
+// dropFile closes a pipe at its end: an engine may keep an exec long after that. A
+// terminal's file is also its input. mu is held.
+func (o *output) dropFile() {
+	if o.eof && !o.terminal {
+		_ = o.file.Close()
 	}
 }
 

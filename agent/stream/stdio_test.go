@@ -108,6 +108,32 @@ func TestOutputUntilLastWriter(t *testing.T) {
 	}
 }
 
+// The agent keeps no pipe that is at its end: an engine may never delete an exec.
+func TestEndedPipesAreClosed(t *testing.T) {
+	s := newStdio(t, Request{Stdout: true, Stderr: true})
+	out, errs := attach(t, s, stdout), attach(t, s, stderr)
+	_, _ = io.WriteString(s.Child().Stdout, "text")
+	s.Child().Close()
+	if got := readAll(t, out) + readAll(t, errs); got != "text" {
+		t.Errorf("output %q", got)
+	}
+	for name, o := range map[string]*output{"stdout": s.stdout, "stderr": s.stderr} {
+		o.run.wait()
+		for _, file := range []*os.File{o.file.file, o.file.set} {
+			if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("%s: %s is open, %v", name, file.Name(), err)
+			}
+		}
+	}
+	if o, e := s.Totals(); o != 4 || e != 0 {
+		t.Errorf("totals %d, %d", o, e)
+	}
+	host, sent := rebind(t, s, stdout)
+	if got := readAll(t, host); got != "" || sent != 4 {
+		t.Errorf("a later connection has %q after %d bytes", got, sent)
+	}
+}
+
 // A process that fills its pipe gets a larger one, and one that does not keeps it.
 func TestPipeGrows(t *testing.T) {
 	s := newStdio(t, Request{Stdout: true, Stderr: true})

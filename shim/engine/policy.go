@@ -15,8 +15,9 @@ const (
 	crio = "default"
 )
 
-// execKept is how long an exec that has ended is kept for an engine that never
-// deletes one: its Wait may come late.
+// execKept is how long an exec that has ended is kept for an engine that may never
+// delete it: its Wait may come late. iSulad deletes none, and CRI-O none that timed out
+// (execContainerCommon in internal/oci/runtime_vm.go).
 const execKept = time.Minute
 
 // Policy is what a shim does differently for one kind of engine. The zero value
@@ -42,8 +43,9 @@ type Policy struct {
 	// CgroupV1Stats: the engine reads cgroup v1 metrics on every host, with
 	// iSulad's names of block I/O operations.
 	CgroupV1Stats bool
-	// EndedTakesSignals: a signal to a process that has ended is not an error.
-	// The engine treats any error of its stop as a failed stop.
+	// EndedTakesSignals: a signal to a process that has ended is not an error. The
+	// engine treats any error of its stop as a failed stop. Signal 0 is one: by it
+	// the engine asks whether the process runs.
 	EndedTakesSignals bool
 	// OOMFile: the engine reads no events. A file "oom" in the bundle reports
 	// that the container ran out of memory.
@@ -66,7 +68,7 @@ func For(namespace, address string) Policy {
 	case namespace == CommandLine:
 		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true, NoPool: true, PatientDelete: true}
 	case namespace == crio && address == "":
-		return Policy{SweepOnStart: true, EndedTakesSignals: true, OOMFile: true}
+		return Policy{SweepOnStart: true, KeepExecs: execKept, EndedTakesSignals: true, OOMFile: true}
 	}
 	return Policy{}
 }

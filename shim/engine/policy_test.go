@@ -8,7 +8,7 @@ func TestFor(t *testing.T) {
 			t.Errorf("%q is not containerd's: %+v", namespace, p)
 		}
 	}
-	if p, want := For("default", ""), (Policy{SweepOnStart: true, EndedTakesSignals: true, OOMFile: true}); p != want {
+	if p, want := For("default", ""), (Policy{SweepOnStart: true, KeepExecs: execKept, EndedTakesSignals: true, OOMFile: true}); p != want {
 		t.Errorf("CRI-O: %+v, want %+v", p, want)
 	}
 	if p := For(ISulad, ""); !p.SweepOnStart || p.KeepExecs == 0 || !p.ReadersStay || p.PipesBreak || p.WaiterOwnsProcess {

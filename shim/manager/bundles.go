@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// sandboxBundle finds the bundle of a container's sandbox: beside the container's
-// bundle, with the sandbox's id in its path.
+// sandboxBundle finds the bundle of a container's sandbox, with the sandbox's id in
+// its path: beside the container's bundle, or where containerd 2.x keeps those of
+// the sandbox API.
 func sandboxBundle(p *Params, sandboxID string) (string, error) {
 	bundles, below := splitBundle(p.Bundle, p.ID)
 	dir, err := findBundle(bundles, sandboxID)
@@ -34,9 +35,14 @@ func splitBundle(path, id string) (bundles, below string) {
 // findBundle finds the sandbox's bundle among the engine's. iSulad's users may
 // type a prefix of an id, which must then match only one sandbox.
 func findBundle(bundles, sandboxID string) (string, error) {
-	exact := filepath.Join(bundles, sandboxID)
-	if _, err := os.Stat(exact); err == nil {
-		return exact, nil
+	state, namespace := filepath.Dir(filepath.Dir(bundles)), filepath.Base(bundles)
+	for _, exact := range []string{
+		filepath.Join(bundles, sandboxID),
+		filepath.Join(state, sandboxController, namespace, sandboxID),
+	} {
+		if _, err := os.Stat(exact); err == nil {
+			return exact, nil
+		}
 	}
 	entries, err := os.ReadDir(bundles)
 	if err != nil {

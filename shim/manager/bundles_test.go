@@ -10,7 +10,8 @@ import (
 // that.
 func TestSandboxBundle(t *testing.T) {
 	dir := t.TempDir()
-	for _, made := range []string{"containerd/pod", "crio/pod/userdata", "isula/pod-1", "isula/other"} {
+	for _, made := range []string{"containerd/pod", "crio/pod/userdata", "isula/pod-1", "isula/other",
+		"state/io.containerd.runtime.v2.task/ns/api-c1", "state/io.containerd.sandbox.controller.v1.shim/ns/api"} {
 		if err := os.MkdirAll(filepath.Join(dir, made), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -20,6 +21,8 @@ func TestSandboxBundle(t *testing.T) {
 		{"crio/c1/userdata", "pod", "crio/pod/userdata"},
 		{"isula/c1", "po", "isula/pod-1"},
 		{"containerd/elsewhere", "pod", "containerd/pod"}, // a path without the id
+		{"state/io.containerd.runtime.v2.task/ns/c1", "api", "state/io.containerd.sandbox.controller.v1.shim/ns/api"},
+		{"state/io.containerd.runtime.v2.task/other/c1", "api", ""},
 		{"crio/c1/userdata", "none", ""},
 		{"none/c1", "pod", ""},
 	} {

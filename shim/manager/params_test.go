@@ -173,9 +173,11 @@ func TestDialect(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	const address = "unix:///run/x.sock"
 	capabilities := &types.MountCapabilities{Types: []string{"a"}, Transforms: []string{"b"}}
+	bundle := "/run/containerd/io.containerd.runtime.v2.task/k8s.io/c1"
 	answer := func(d Dialect) string {
+		t.Helper()
 		var out bytes.Buffer
-		if err := writeAnswer(&out, d, address, capabilities); err != nil {
+		if err := writeAnswer(&out, d, answerVersion(&Params{Dialect: d, Bundle: bundle}), address, capabilities); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -184,13 +186,20 @@ func TestAnswers(t *testing.T) {
 	if got := answer(DialectPlain); got != address {
 		t.Errorf("plain: %q", got)
 	}
-	var fields map[string]any
-	if err := json.Unmarshal([]byte(answer(DialectJSON)), &fields); err != nil {
-		t.Error(err)
+	checkJSON := func(version float64) {
+		t.Helper()
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(answer(DialectJSON)), &fields); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(map[string]any{"version": version, "address": address, "protocol": "ttrpc"}, fields); diff != "" {
+			t.Error(diff)
+		}
 	}
-	if diff := cmp.Diff(map[string]any{"version": 2.0, "address": address, "protocol": "ttrpc"}, fields); diff != "" {
-		t.Error(diff)
-	}
+	checkJSON(2)
+	bundle = "/run/containerd/io.containerd.sandbox.controller.v1.shim/k8s.io/pod" // containerd 2.x, for its sandbox API
+	checkJSON(3)
+	bundle = "/b"
 	var result bootapi.BootstrapResult
 	if err := proto.Unmarshal([]byte(answer(DialectProto)), &result); err != nil {
 		t.Error(err)
@@ -202,7 +211,7 @@ func TestAnswers(t *testing.T) {
 	if result.Version != 3 || result.Address != address || result.Protocol != "ttrpc" {
 		t.Errorf("protobuf: %v", &result)
 	}
-	if err := writeAnswer(brokenWriter{}, DialectPlain, address, nil); !errors.Is(err, errInjected) {
+	if err := writeAnswer(brokenWriter{}, DialectPlain, apiVersion, address, nil); !errors.Is(err, errInjected) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -249,7 +258,7 @@ func FuzzReadStdin(f *testing.F) {
 		if p.ID != "c1" || p.Action != ActionStart || p.Namespace != "n" || p.Bundle != "/b" {
 			t.Errorf("changed to %+v", p)
 		}
-		if _, err := encodeAnswer(p.Dialect, socketAddress(p), new(types.MountCapabilities)); err != nil && !strings.Contains(err.Error(), "UTF-8") {
+		if _, err := encodeAnswer(p.Dialect, answerVersion(p), socketAddress(p), new(types.MountCapabilities)); err != nil && !strings.Contains(err.Error(), "UTF-8") {
 			t.Error(err)
 		}
 	})

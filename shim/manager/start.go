@@ -32,7 +32,7 @@ func Start(p *Params, stdin io.Reader, stdout io.Writer) error {
 	if p.Dialect == DialectProto {
 		mounts = mountCapabilities(p)
 	}
-	return writeAnswer(stdout, p.Dialect, address, mounts)
+	return writeAnswer(stdout, p.Dialect, answerVersion(p), address, mounts)
 }
 
 func start(p *Params) (string, error) {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"strings"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
@@ -30,8 +31,10 @@ func Method[Req any, PReq interface {
 
 // toGRPC converts an error to a gRPC status with its text once: errgrpc sends the
 // parts of an error that wraps several as details, which the receiver would
-// append to the text ("...: invalid argument\ninvalid argument").
+// append to the text ("...: invalid argument\ninvalid argument"). The text is made
+// valid UTF-8: an error may name a file, whose name is any bytes, and ttrpc ends the
+// engine's connection, with all its calls, if it cannot encode one answer.
 func toGRPC(err error) error {
 	st := status.Convert(errgrpc.ToGRPC(err))
-	return status.Error(st.Code(), st.Message())
+	return status.Error(st.Code(), strings.ToValidUTF8(st.Message(), "?"))
 }

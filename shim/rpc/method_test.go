@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
@@ -27,5 +29,19 @@ func TestErrorsComeAsTheyAre(t *testing.T) {
 		if got == nil || got.Error() != err.Error() || !errors.Is(errdefs.Resolve(got), errdefs.Resolve(err)) && !errors.Is(errdefs.Resolve(err), cause) {
 			t.Errorf("%q became %q", err, got)
 		}
+	}
+}
+
+// The name of a file in an error is any bytes; an answer must be UTF-8.
+func TestErrorsAreUTF8(t *testing.T) {
+	call := Method(func(context.Context, *emptypb.Empty) (*emptypb.Empty, error) {
+		return nil, fmt.Errorf("open /a\xff\xfeb: %w", errdefs.ErrNotFound)
+	})
+	_, sent := call(t.Context(), func(any) error { return nil })
+	if _, err := proto.Marshal(status.Convert(sent).Proto()); err != nil {
+		t.Errorf("ttrpc cannot send it: %v", err)
+	}
+	if got := errgrpc.ToNative(sent); !errdefs.IsNotFound(got) || got.Error() != "open /a?b: not found" {
+		t.Errorf("it became %q", got)
 	}
 }

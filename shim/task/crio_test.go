@@ -11,8 +11,9 @@ import (
 	"github.com/katabox/katabox/shim/task"
 )
 
-// CRI-O reads no events, and a signal to a process that has ended makes its stop
-// of a container fail. containerd wants the error and no file.
+// CRI-O reads no events, and an error of a signal to a process that has ended makes its
+// stop of a container fail. By signal 0 it asks whether the process runs. containerd wants
+// the errors and no file.
 func TestCRIO(t *testing.T) {
 	for _, address := range []string{"", "/run/containerd/containerd.sock"} {
 		s := newShim(t, func(o *task.Options) { o.Namespace, o.Address = "default", address })
@@ -32,6 +33,8 @@ func TestCRIO(t *testing.T) {
 		if _, err := s.Kill(t.Context(), &taskapi.KillRequest{ID: "c1", Signal: 15}); (err == nil) != (address == "") {
 			t.Errorf("address %q: a signal to what has ended: %v", address, err)
 		}
+		_, err = s.Kill(t.Context(), &taskapi.KillRequest{ID: "c1"})
+		wantError(t, "signal 0 to what has ended", err, errdefs.IsNotFound, "c1")
 		_, err = s.Kill(t.Context(), &taskapi.KillRequest{ID: "c2", Signal: 15})
 		wantError(t, "a signal to no container", err, errdefs.IsNotFound, "c2")
 	}

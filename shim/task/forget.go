@@ -8,8 +8,8 @@ import (
 	"github.com/containerd/log"
 )
 
-// execEnded forgets the exec after a while if the engine will not: iSulad runs
-// its health checks as execs, without a bound on their number. A pod that hibernates is
+// execEnded forgets the exec after a while if the engine may not: iSulad's health
+// checks and CRI-O's probes are execs, without a bound on their number. A pod that hibernates is
 // not woken for that. Another exec may have its id by then.
 func (s *Service) execEnded(containerID, execID string) {
 	if s.policy.KeepExecs == 0 {

@@ -136,8 +136,8 @@ func (s *Service) Kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty
 		return nil, err
 	}
 	err = p.Kill(ctx, r.Signal, r.All)
-	if s.policy.EndedTakesSignals && errdefs.IsNotFound(err) {
-		err = nil // the process exists, and has ended
+	if s.policy.EndedTakesSignals && errdefs.IsNotFound(err) && r.Signal != 0 {
+		err = nil // the process exists, and has ended; signal 0 asks for that
 	}
 	return empty(err)
 }

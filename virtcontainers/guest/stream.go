@@ -97,6 +97,12 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
+// Refusal is the agent's reason not to open a connection.
+type Refusal string
+
+// Error implements error.
+func (r Refusal) Error() string { return "agent: " + string(r) }
+
 // greet sends the first frame and reads the answer, bounded by ctx.
 func greet(ctx context.Context, conn Conn, open proto.Message, reply answer) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -108,7 +114,7 @@ func greet(ctx context.Context, conn Conn, open proto.Message, reply answer) err
 		return err
 	}
 	if reply.GetError() != "" {
-		return fmt.Errorf("agent: %s", reply.GetError())
+		return Refusal(reply.GetError())
 	}
 	if !stop() {
 		return context.Cause(ctx)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +56,10 @@ type hostile struct {
 	opened chan opened
 	// refuse is the answer to a Take, if not nil.
 	refuse error
+	// losses are the errors of the first Takes.
+	losses chan error
+	// takes counts the Takes.
+	takes atomic.Int32
 }
 
 type opened struct {
@@ -68,8 +73,16 @@ func newGuest(t *testing.T) *hostile {
 
 // open is an Opener.
 func (h *hostile) open(_ context.Context, what *api.ReverseOpen) (guest.Conn, error) {
-	if _, taken := what.GetWhat().(*api.ReverseOpen_Take); taken && h.refuse != nil {
-		return nil, h.refuse
+	if _, taken := what.GetWhat().(*api.ReverseOpen_Take); taken {
+		h.takes.Add(1)
+		select {
+		case err := <-h.losses:
+			return nil, err
+		default:
+		}
+		if h.refuse != nil {
+			return nil, h.refuse
+		}
 	}
 	host, end := pair(h.t)
 	h.opened <- opened{what, end}

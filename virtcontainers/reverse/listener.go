@@ -19,9 +19,12 @@ const (
 	// including those that are being made. Each costs two goroutines, two
 	// descriptors and two blocks.
 	maxConnections = 128
-	// dialTimeout bounds taking a connection from the agent and dialling on the
-	// host.
+	// dialTimeout bounds each try to take a connection from the agent, and dialling
+	// on the host.
 	dialTimeout = 10 * time.Second
+	// firstPause is the time until the second try to take a connection; it doubles
+	// for each further one, up to lastPause.
+	firstPause, lastPause = 100 * time.Millisecond, 10 * time.Second
 )
 
 // Opener opens a connection to the agent: guest.Client.Reverse.
@@ -76,6 +79,8 @@ func (l *Listener) Close() error {
 // serve reads announcements until the agent's connection ends. While there are
 // too many connections it reads none, and the guest's clients wait.
 func (l *Listener) serve(ctx context.Context) error {
+	listening, stop := context.WithCancel(ctx)
+	defer stop()
 	for {
 		select {
 		case l.slots <- struct{}{}:
@@ -88,7 +93,7 @@ func (l *Listener) serve(ctx context.Context) error {
 		}
 		l.running.Go(func() {
 			defer func() { <-l.slots }()
-			if err := l.join(ctx, incoming.GetConnection()); err != nil {
+			if err := l.join(ctx, listening, incoming.GetConnection()); err != nil {
 				log.G(ctx).WithError(err).Debug("a connection from the guest ended")
 			}
 		})
@@ -97,25 +102,46 @@ func (l *Listener) serve(ctx context.Context) error {
 
 // join serves one connection to its end. If the host's server does not answer,
 // the guest's client sees an end of file: its connect has already succeeded.
-func (l *Listener) join(ctx context.Context, id uint64) error {
-	near, far, err := l.connect(ctx, id)
+// listening ends with the agent's announcements.
+func (l *Listener) join(ctx, listening context.Context, id uint64) error {
+	near, err := l.take(ctx, listening, id)
 	if err != nil {
 		return err
+	}
+	far, err := l.reach(ctx)
+	if err != nil {
+		return errors.Join(err, near.Close())
 	}
 	return relay.Join(ctx, near, far)
 }
 
-// connect takes the guest's connection and makes one on the host.
-func (l *Listener) connect(ctx context.Context, id uint64) (near, far relay.HalfCloser, err error) {
+// reach makes a connection on the host.
+func (l *Listener) reach(ctx context.Context) (relay.HalfCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	near, err = l.open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Take{Take: id}})
-	if err != nil {
-		return nil, nil, err
+	return l.dial(ctx)
+}
+
+// take takes the guest's connection. It tries until the agent answers: a connection
+// that was announced keeps one of the listener's places in the guest until then.
+func (l *Listener) take(ctx, listening context.Context, id uint64) (guest.Conn, error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		near, err := l.tryTake(ctx, id)
+		if err == nil || errors.As(err, new(guest.Refusal)) {
+			return near, err
+		}
+		select {
+		case <-listening.Done():
+			return nil, err
+		case <-time.After(pause):
+			log.G(ctx).WithError(err).Debug("a connection from the guest could not be taken yet")
+		}
 	}
-	far, err = l.dial(ctx)
-	if err != nil {
-		return nil, nil, errors.Join(err, near.Close())
-	}
-	return near, far, nil
+}
+
+// tryTake asks the agent once for a connection.
+func (l *Listener) tryTake(ctx context.Context, id uint64) (guest.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return l.open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Take{Take: id}})
 }

@@ -3,9 +3,11 @@ package reverse
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,6 +75,41 @@ func TestListenerJoins(t *testing.T) {
 	if got, err := io.ReadAll(taken.conn); err != nil || string(got) != "answer" {
 		t.Errorf("%q, %v", got, err)
 	}
+}
+
+// A connection that could not be taken is asked for again: it keeps a place in the guest
+// until the agent has answered. A refusal is an answer.
+func TestTakesUntilTheAgentAnswers(t *testing.T) {
+	h := newGuest(t)
+	h.losses = make(chan error, 2)
+	h.losses <- errInjected
+	h.losses <- syscall.ECONNRESET
+	_, control := h.listen(func(context.Context) (relay.HalfCloser, error) {
+		near, _ := pair(t)
+		return near, nil
+	})
+	announce(t, control, 7)
+	if taken := h.next(); taken.what.GetTake() != 7 || h.takes.Load() != 3 {
+		t.Errorf("after %d tries it took %v", h.takes.Load(), taken.what)
+	}
+	h = newGuest(t)
+	h.refuse = fmt.Errorf("take: %w", guest.Refusal("it does not wait"))
+	_, control = h.listen(nil)
+	announce(t, control, 1)
+	for end := time.Now().Add(patience); h.takes.Load() == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(2 * firstPause)
+	if n := h.takes.Load(); n != 1 {
+		t.Errorf("asked %d times for what was refused", n)
+	}
+	// The end of the announcements ends the tries.
+	h = newGuest(t)
+	h.refuse = errInjected
+	l, control := h.listen(nil)
+	announce(t, control, 1)
+	_ = control.Close()
+	l.running.Wait()
 }
 
 func TestNobodyOnTheHost(t *testing.T) {
