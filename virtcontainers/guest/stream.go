@@ -97,11 +97,11 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// Refusal is the agent's reason not to open a connection.
-type Refusal string
+// RefusedError is the agent's reason not to open a connection.
+type RefusedError string
 
 // Error implements error.
-func (r Refusal) Error() string { return "agent: " + string(r) }
+func (r RefusedError) Error() string { return "agent: " + string(r) }
 
 // greet sends the first frame and reads the answer, bounded by ctx.
 func greet(ctx context.Context, conn Conn, open proto.Message, reply answer) error {
@@ -114,7 +114,7 @@ func greet(ctx context.Context, conn Conn, open proto.Message, reply answer) err
 		return err
 	}
 	if reply.GetError() != "" {
-		return Refusal(reply.GetError())
+		return RefusedError(reply.GetError())
 	}
 	if !stop() {
 		return context.Cause(ctx)

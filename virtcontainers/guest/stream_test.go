@@ -93,7 +93,7 @@ func TestOpenStreamFails(t *testing.T) {
 		}
 		return err
 	}
-	if err := open(t.Context(), "none"); !errors.As(err, new(guest.Refusal)) || !strings.Contains(err.Error(), "open STREAM_STDERR stream: agent: container none") {
+	if err := open(t.Context(), "none"); !errors.As(err, new(guest.RefusedError)) || !strings.Contains(err.Error(), "open STREAM_STDERR stream: agent: container none") {
 		t.Errorf("no such container: %v", err)
 	}
 	if err := open(t.Context(), strings.Repeat("x", api.MaxFrame)); err == nil {

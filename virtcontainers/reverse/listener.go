@@ -127,7 +127,7 @@ func (l *Listener) reach(ctx context.Context) (relay.HalfCloser, error) {
 func (l *Listener) take(ctx, listening context.Context, id uint64) (guest.Conn, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		near, err := l.tryTake(ctx, id)
-		if err == nil || errors.As(err, new(guest.Refusal)) {
+		if err == nil || errors.As(err, new(guest.RefusedError)) {
 			return near, err
 		}
 		select {

@@ -93,7 +93,7 @@ func TestTakesUntilTheAgentAnswers(t *testing.T) {
 		t.Errorf("after %d tries it took %v", h.takes.Load(), taken.what)
 	}
 	h = newGuest(t)
-	h.refuse = fmt.Errorf("take: %w", guest.Refusal("it does not wait"))
+	h.refuse = fmt.Errorf("take: %w", guest.RefusedError("it does not wait"))
 	_, control = h.listen(nil)
 	announce(t, control, 1)
 	for end := time.Now().Add(patience); h.takes.Load() == 0 && time.Now().Before(end); {

@@ -13,12 +13,12 @@ import (
 
 func TestResolve(t *testing.T) {
 	dir := t.TempDir()
-	real := filepath.Join(dir, "real")
-	if err := os.Mkdir(real, 0o700); err != nil {
+	actual := filepath.Join(dir, "real")
+	if err := os.Mkdir(actual, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, target := range map[string]string{
-		"relative": "real", "absolute": real, "chain": "./relative/../real", "loop": "loop", "up": "relative/later/../../late",
+		"relative": "real", "absolute": actual, "chain": "./relative/../real", "loop": "loop", "up": "relative/later/../../late",
 		"dangling": "real/later",
 	} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {

@@ -50,9 +50,9 @@ func ListenSocket(ctx context.Context, open Opener, s Socket, at *api.UnixSocket
 	l := &SocketListener{threads: make(chan struct{}, maxConnections)}
 	var err error
 	if s.ByPath {
-		var real string
-		if real, err = intime.Call(ctx, func() (string, error) { return resolve(s.Path) }, nil); err == nil {
-			s.Path = real
+		var resolved string
+		if resolved, err = intime.Call(ctx, func() (string, error) { return resolve(s.Path) }, nil); err == nil {
+			s.Path = resolved
 		}
 	} else {
 		l.pinned, err = intime.Call(ctx, func() (*os.File, error) { return openPath(s.Path, 0) }, func(f *os.File) { _ = f.Close() })
