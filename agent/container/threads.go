@@ -33,6 +33,9 @@ func (r *Runtime) LimitThreads(reserved uint64) error {
 func (r *Runtime) LimitPodThreads(most uint64) error {
 	r.threads.mu.Lock()
 	defer r.threads.mu.Unlock()
+	if most == r.threads.pod {
+		return nil
+	}
 	r.threads.pod = most
 	return r.threads.apply()
 }

@@ -145,7 +145,7 @@ func TestDumpFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.q.reply = `{"base-memory": 1048576}`
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			dir := t.TempDir()
 			if _, err := test.q.dump(ctx, t, dir); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -178,6 +178,15 @@ func (p *Pod) bound(guestMiB uint64) error {
 	return err
 }
 
+// boundAllocated is bound for memory that the VMM allocates when it is given to the
+// guest. Other memory is used later, when it has been charged.
+func (p *Pod) boundAllocated(ctx context.Context, guestMiB uint64) error {
+	if p.cgroup == nil || p.unaccounted || !p.opts.Config.Hypervisor.Memory.Prealloc {
+		return nil
+	}
+	return p.orWithoutCgroup(ctx, p.bound(guestMiB))
+}
+
 // tablesMiB returns the room for what the kernel keeps for each page of the
 // guest's memory, which is charged too: eight bytes for a page of 4 KiB in the
 // page tables of QEMU, KVM and each helper, and less for bitmaps. With
@@ -207,15 +216,18 @@ func (p *Pod) overheadMiB() uint64 {
 // vCPUs were added, and before memory is.
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	p.chargedMiB = 0 // until it has succeeded
-	limit, err := p.hostLimit()
-	if err != nil {
-		return err
-	}
 	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads()}
 	if p.booted {
+		var err error
 		if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
 			return err
 		}
+	}
+	// Read before the machine is moved: a change in between is found later.
+	limit, err := p.hostLimit()
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the pod's memory limit on the host is not known")
+		limit = 0 // look again
 	}
 	if err := p.bound(guestMiB); err != nil {
 		return err

@@ -11,18 +11,19 @@ import (
 // machine with few memory slots is given more at once, for containers to come. It is
 // no more than all the pod's containers may use, if that is known, and does not make
 // a machine too large for the pod's memory limit on the host. The guest's page cache
-// fills what a machine has.
+// fills what a machine has. Where more is needed than is known, as with huge pages,
+// which the pod's memory limit does not count, more may be needed later, too.
 func (p *Pod) mostMiB(ctx context.Context, want uint64) uint64 {
 	most := p.machine.MaxMemoryMiB
-	if p.whole.MemoryBytes() > 0 {
-		most = p.machine.Size(p.whole).MemoryMiB
+	if all := p.machine.Size(p.whole).MemoryMiB; p.whole.MemoryBytes() > 0 && want <= all {
+		most = all
 	}
 	return max(want, min(most, p.hostRoomMiB(ctx, want)))
 }
 
 // hostRoomMiB returns the largest size that fits into the pod's cgroup on the host. A
-// machine that does not fit with what it needs is charged elsewhere, and has no such
-// limit, unless the pod must be in its own cgroup.
+// machine that does not fit with what it needs has no such limit: it would use up the
+// slots, and is charged elsewhere, unless it must be in the pod's cgroup.
 func (p *Pod) hostRoomMiB(ctx context.Context, want uint64) uint64 {
 	if p.cgroup == nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 {
 		return math.MaxUint64
@@ -32,11 +33,10 @@ func (p *Pod) hostRoomMiB(ctx context.Context, want uint64) uint64 {
 		log.G(ctx).WithError(err).Warn("the machine gets no more memory at once than it needs now")
 		return want
 	}
-	room := limit>>20 - min(limit>>20, p.besideMiB())
-	if room < want && !p.only() {
-		return math.MaxUint64
+	if room := limit>>20 - min(limit>>20, p.besideMiB()); room >= want {
+		return room
 	}
-	return room
+	return math.MaxUint64
 }
 
 // reached returns how large the machine is by the VMM's answer to a request, 0 for none,

@@ -138,10 +138,10 @@ func TestModulesStayWithinThePod(t *testing.T) {
 	}{
 		"nothing is known":            {want: 4096, most: 1 << 20},
 		"all containers are known":    {said: fmt.Sprint(4 << 30), want: 4096, most: 6144},
-		"more than all are known":     {said: fmt.Sprint(1 << 30), want: 4096, most: 4096},
+		"more than all are known":     {said: fmt.Sprint(1 << 30), want: 4096, most: 1 << 20},
 		"the host limits the pod":     {path: limited, want: 4096, most: 8000 - 256},
 		"the machine does not fit":    {path: limited, want: 8192, most: 1 << 20},
-		"it does not fit, but has to": {path: limited, only: true, want: 8192, most: 8192},
+		"it does not fit, but has to": {path: limited, only: true, want: 8192, most: 1 << 20},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p, _ := chargedPod(t, test.path)

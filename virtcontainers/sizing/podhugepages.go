@@ -22,11 +22,14 @@ type podHugepages struct {
 
 // admitHugepages finds the pod's huge pages when it gets a container whose spec does not
 // limit its own. The caller holds resizes. It does nothing for a pod that continues from
-// a saved machine, which has them.
+// a saved machine, which has them, nor if the machine cannot grow by them.
 func (p *Pod) admitHugepages(ctx context.Context, c Container) error {
 	r := c.Spec.Linux.Resources
 	if p.hugepages.known || c.Pause || r != nil && len(r.HugepageLimits) > 0 || p.opts.CgroupsPath == "" || p.opts.Most != nil {
 		return nil
+	}
+	if p.static() {
+		return p.useHugepages(nil)
 	}
 	limits, err := hostcgroup.HugepageLimits(p.opts.CgroupRoot, p.opts.CgroupsPath)
 	if err != nil {

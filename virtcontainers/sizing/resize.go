@@ -146,8 +146,12 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 		}()
 	}
 	most := p.mostMiB(ctx, want)
+	mayHave := max(want+p.blockMiB(), min(most, 2*p.memoryMiB))
+	if err := p.boundAllocated(ctx, mayHave); err != nil {
+		return err
+	}
 	now, err := p.vm.SetMemoryMiB(ctx, want, most)
-	p.memoryMiB = reached(p.memoryMiB, now, max(want+p.blockMiB(), min(most, 2*p.memoryMiB)))
+	p.memoryMiB = reached(p.memoryMiB, now, mayHave)
 	if err == nil && now < want {
 		err = fmt.Errorf("there are %d MiB of memory: %w", now, errdefs.ErrResourceExhausted)
 	}

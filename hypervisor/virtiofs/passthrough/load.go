@@ -112,9 +112,10 @@ func (l *loader) know(s savedNode) {
 		tb.byID = append(tb.byID, nil)
 		l.from = append(l.from, origin{tried: true})
 	}
-	n := &node{id: s.id, key: key{tree: l.gone.id}, tree: l.gone, name: s.name, lookups: s.lookups, refs: 1, slot: -1, kind: s.kind}
+	n := &node{id: s.id, key: key{tree: l.gone.id}, tree: l.gone, name: s.name, lookups: s.lookups, refs: 1, slot: -1, kind: s.kind, device: s.device}
 	tb.byID = append(tb.byID, n)
 	tb.most = max(tb.most, tb.live())
+	tb.savedDevices = max(tb.savedDevices, s.device)
 	l.gone.nodes++
 	l.from = append(l.from, origin{parent: uint32(s.parent), tried: s.kind == kindGone})
 }
@@ -244,7 +245,8 @@ func (l *loader) settle(n, parent *node, fd int) (spare int) {
 		return fd
 	}
 	n.key, n.tree, n.parent = k, tree, parent
-	n.device = tree.device(parent, k, n.kind)
+	tree.keepDevice(k.dev, n.device)
+	n.device = tb.device(tree, parent, k, n.kind)
 	tb.byKey[k] = n
 	parent.refs++
 	tree.nodes++

@@ -37,7 +37,7 @@ type node struct {
 	refs    int32
 	slot    int32 // index of its descriptor's slot, -1 for none
 	kind    uint32
-	device  uint16 // tree.device
+	device  uint16 // table.device
 }
 
 // isDir reports whether the node is a directory.
@@ -58,7 +58,8 @@ type table struct {
 	// root's descriptor prevents it, except for lent ones (lent.go).
 	trees        map[uint64]*tree
 	lastTree     uint32
-	uniqueMounts bool // the kernel never reuses a number
+	savedDevices uint16 // the most of a node's that was loaded
+	uniqueMounts bool   // the kernel never reuses a number
 	lender       lender
 	sweeper      sweeper
 	freeing      freeing

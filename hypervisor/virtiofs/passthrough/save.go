@@ -83,7 +83,7 @@ func (fs *FS) saveNodes(ctx context.Context, e *encoder) error {
 func (tb *table) saved(n *node) savedNode {
 	s := savedNode{id: n.id, lookups: n.lookups}
 	if tb.findable(n) {
-		s.kind, s.parent, s.name = n.kind, n.parent.id, n.name
+		s.kind, s.device, s.parent, s.name = n.kind, n.device, n.parent.id, n.name
 	}
 	return s
 }

@@ -15,8 +15,8 @@ import (
 // The state of an FS is what its guest knows: numbers, and what they stand for.
 // It is saved with the guest's machine (save.go), and loaded into the FS of
 // another one, whose share has the same files, perhaps copies (load.go). So it
-// has no inode numbers, devices or mounts, which are found anew, and no
-// contents.
+// has no inode numbers or mounts, which are found anew, no contents, and of devices
+// only the numbers that the guest's inode numbers have in them (inode.go).
 //
 // What the guest has open is opened again. Lost are: a directory's position, if
 // the copy has another order of entries, so that a guest in the middle of
@@ -26,7 +26,7 @@ import (
 // The format is a magic, then numbers of variable length (encoding/binary):
 //
 //	version, minor version and features of the session
-//	nodes:   distance to the last number, kind (0: gone), lookups,
+//	nodes:   distance to the last number, kind (0: gone) and above it device, lookups,
 //	         and unless it is gone: parent, length of the name, name
 //	0
 //	handles: distance to the last number, node, bits, open flags
@@ -42,6 +42,7 @@ const (
 
 	kindGone  = 0
 	kindShift = 12 // of a mode's kind of file
+	kindBits  = 4
 
 	bitDir    = 1 << 0
 	bitClosed = 1 << 1
@@ -53,6 +54,7 @@ var errState = fmt.Errorf("malformed state of shared files: %w", errdefs.ErrInva
 type savedNode struct {
 	id, parent, lookups uint64
 	kind                uint32
+	device              uint16
 	name                string
 }
 
@@ -87,7 +89,7 @@ func (e *encoder) head(session uint64) {
 
 func (e *encoder) node(n savedNode) {
 	e.id(n.id)
-	e.number(uint64(n.kind >> kindShift))
+	e.number(uint64(n.device)<<kindBits | uint64(n.kind>>kindShift))
 	e.number(n.lookups)
 	if n.kind == kindGone {
 		return
@@ -197,7 +199,11 @@ func (d *decoder) node() (n savedNode, ok bool) {
 	if n.id == rootID {
 		d.err = fmt.Errorf("node %d is the root: %w", n.id, errState)
 	}
-	n.kind = uint32(d.number("kind", 0xf)) << kindShift
+	kind := d.number("kind", maxDevices<<kindBits|(1<<kindBits-1))
+	n.kind, n.device = uint32(kind&(1<<kindBits-1))<<kindShift, uint16(kind>>kindBits)
+	if n.kind == kindGone && n.device != 0 && d.err == nil {
+		d.err = fmt.Errorf("node %d is gone and has device %d: %w", n.id, n.device, errState)
+	}
 	n.lookups = d.number("lookups", 1<<64-1)
 	if n.kind != kindGone {
 		n.parent = d.number("parent", maxNodes)

@@ -303,3 +303,35 @@ func TestStateErrorClasses(t *testing.T) {
 		t.Errorf("a session with features that are not served: %v", err)
 	}
 }
+
+// The inode numbers of a tree with several devices are as before in the guest that is
+// restored, in whatever order the devices are found.
+func TestStateKeepsDevices(t *testing.T) {
+	tb := &table{savedDevices: 3}
+	tr := &tree{}
+	dir := &node{tree: tr, key: key{dev: 1}}
+	number := func(dev uint32) uint16 { return tb.device(tr, dir, key{dev: dev}, regular) }
+	tr.keepDevice(20, 2)
+	tr.keepDevice(30, 2) // a lie
+	if got := number(20); got != 2 {
+		t.Errorf("device 20 has number %d, want 2", got)
+	}
+	if got := number(40); got != 4 {
+		t.Errorf("a new device has number %d, want one after those that were saved", got)
+	}
+	tr.keepDevice(10, 1)
+	if got := number(10); got != 1 {
+		t.Errorf("device 10 has number %d, want 1", got)
+	}
+	if got := number(1); got != 0 {
+		t.Errorf("the directories' device has number %d", got)
+	}
+	state := stateOf([]savedNode{{id: 2, parent: 1, lookups: 1, kind: regular, device: maxDevices, name: "g"}}, nil)
+	fs, err := load(t, shareOf(t), state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fs.nodes.savedDevices != maxDevices {
+		t.Errorf("the most that was loaded is %d", fs.nodes.savedDevices)
+	}
+}
