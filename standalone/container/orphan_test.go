@@ -14,7 +14,7 @@ import (
 // send its call before that.
 func dies(t *testing.T, shim *client.Shim) {
 	t.Helper()
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(2 * time.Second)
 	if err := shim.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,24 +16,25 @@ import (
 
 // addVolumes adds the directories that an image declares as volumes to the mounts, if
 // the root file system is read-only; otherwise it is as writable as they would be. Each
-// is a directory of the container with what the image, at root, has there. One that a
-// mount of the user covers is not needed.
+// is a directory of the container with what the image, at root, has there. One that
+// another mount covers is not needed. They come before the others, which may be below.
 func (c *Container) addVolumes(root string, o *Options) error {
 	if !o.Spec.ReadOnly {
 		return nil
 	}
-	users := slices.Clone(o.Spec.Mounts)
+	var volumes []specs.Mount
 	for i, at := range slices.Sorted(maps.Keys(c.img.Config.Volumes)) {
 		at = path.Join("/", at)
-		if at == "/" || slices.ContainsFunc(users, func(m specs.Mount) bool { return covers(m.Destination, at) }) {
+		if at == "/" || slices.ContainsFunc(o.Spec.Mounts, func(m specs.Mount) bool { return covers(m.Destination, at) }) {
 			continue
 		}
 		dir := filepath.Join(c.dir, "volumes", strconv.Itoa(i))
 		if err := makeVolume(root, at, dir); err != nil {
 			return fmt.Errorf("make the image's volume %s: %w", at, err)
 		}
-		o.Spec.Mounts = append(o.Spec.Mounts, specs.Mount{Type: "bind", Source: dir, Destination: at, Options: []string{"rbind", "rprivate", "rw"}})
+		volumes = append(volumes, specs.Mount{Type: "bind", Source: dir, Destination: at, Options: []string{"rbind", "rprivate", "rw"}})
 	}
+	o.Spec.Mounts = append(volumes, o.Spec.Mounts...)
 	return nil
 }
 

@@ -27,13 +27,17 @@ func TestVolumesOfAReadOnlyRoot(t *testing.T) {
 	volumes := map[string]struct{}{"/data": {}, "new/": {}, "/mine/db": {}, "/": {}}
 	for _, readOnly := range []bool{true, false} {
 		c := &Container{dir: t.TempDir(), img: store.Image{Config: v1.ImageConfig{Volumes: volumes}}}
-		o := &Options{Spec: spec.Options{ReadOnly: readOnly, Mounts: []specs.Mount{{Destination: "/mine"}}}}
+		o := &Options{Spec: spec.Options{ReadOnly: readOnly, Mounts: []specs.Mount{{Destination: "/mine"}, {Destination: "/data/cache"}}}}
 		if err := c.addVolumes(root, o); err != nil {
 			t.Fatal(err)
 		}
 		added := map[string]string{}
-		for _, m := range o.Spec.Mounts[1:] {
+		last := len(o.Spec.Mounts) - 2 // the user's mounts are over the volumes
+		for _, m := range o.Spec.Mounts[:last] {
 			added[m.Destination] = m.Source
+		}
+		if at := o.Spec.Mounts[last+1].Destination; at != "/data/cache" {
+			t.Errorf("the last mount is %s", at)
 		}
 		if !readOnly {
 			if len(added) != 0 {

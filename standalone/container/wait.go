@@ -10,8 +10,8 @@ import (
 
 // waiter is a call that waits for a process's end. It begins right after the process's
 // creation: the shim kills a process whose waiter's connection ends
-// (engine.Policy.WaiterOwnsProcess), so that none outlives this program, however early
-// that is killed.
+// (engine.Policy.WaiterOwnsProcess), so that none outlives this program, except one
+// that was killed before its call reached the shim.
 type waiter struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when what follows is set

@@ -19,7 +19,7 @@ var userFiles = []string{"etc/passwd", "etc/group"}
 const mostOfUsers = 16 << 20
 
 // Users calls f with a directory that has a container's files of users and groups as
-// they are now: copies, because the container can change them meanwhile. It waits as
+// they are now, without what volumes put in their place: copies, because the container can change them meanwhile. It waits as
 // Use does.
 func (s *Store) Users(ctx context.Context, name string, f func(root string) error) (err error) {
 	img, err := s.ImageOf(name)
@@ -71,9 +71,7 @@ func copyUsers(root, to string) error {
 // copyBelow copies a regular file below a directory, if there is one.
 func copyBelow(dir int, name, to string) error {
 	// With O_PATH nothing waits, and no driver is called, whatever the file is.
-	found, err := unix.Openat2(dir, name, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	found, err := openBelow(dir, name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
@@ -101,4 +99,18 @@ func copyBelow(dir int, name, to string) error {
 		return fmt.Errorf("it has more than %d bytes: %w", mostOfUsers, errdefs.ErrInvalidArgument)
 	}
 	return os.WriteFile(to, data, 0o600)
+}
+
+// openTries bounds openat2(2)'s attempts: it fails with EAGAIN if something on the host
+// was renamed while it followed "..".
+const openTries = 100
+
+func openBelow(dir int, name string) (fd int, err error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	for range openTries {
+		if fd, err = unix.Openat2(dir, name, &how); !errors.Is(err, unix.EAGAIN) {
+			break
+		}
+	}
+	return fd, err
 }

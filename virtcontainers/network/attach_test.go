@@ -3,32 +3,44 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
+var errNoAnswer = errors.New("no answer")
+
 // An Attach that ends without an answer may have attached the NIC. It is removed, at
 // once or by a later Plug, and its ID, which the VM may keep, is not used again.
 func TestAttachWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	for _, keeps := range []bool{false, true} {
-		t.Run(fmt.Sprintf("it keeps the NIC %v", keeps), func(t *testing.T) {
+	for name, test := range map[string]struct{ cancelled, keeps bool }{
+		"at once":                    {},
+		"the VM keeps it":            {keeps: true},
+		"the caller waits no longer": {cancelled: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
 			before := inventory(t, p.ns)
 			n, vm := p.open(t, Options{}), newMachine(t)
 			ctx, cancel := context.WithCancel(t.Context())
-			vm.unanswered = cancel // its caller has given up
-			if keeps {
+			defer cancel()
+			vm.unanswered = func() error { return errNoAnswer }
+			if test.cancelled {
+				vm.unanswered = func() error { cancel(); return errNoAnswer }
+			}
+			if test.keeps {
 				vm.detach = errInjected
 			}
-			if err := n.Plug(ctx, vm); !errors.Is(err, context.Canceled) || errors.Is(err, errInjected) != keeps {
+			if err := n.Plug(ctx, vm); !errors.Is(err, errNoAnswer) || errors.Is(err, errInjected) != test.keeps {
 				t.Errorf("Plug: %v", err)
 			}
-			if diff := cmp.Diff(before, inventory(t, p.ns)); diff != "" && !keeps {
+			if diff := cmp.Diff(before, inventory(t, p.ns)); diff != "" && !test.keeps {
 				t.Errorf("left behind (-before +after):\n%s", diff)
+			}
+			if !test.keeps && len(vm.detached) == 0 != test.cancelled {
+				t.Errorf("detached: %v", vm.detached)
 			}
 			vm.unanswered, vm.detach = nil, nil
 			must(t, n.Plug(t.Context(), vm))

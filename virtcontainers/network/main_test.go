@@ -193,9 +193,9 @@ type machine struct {
 	order    []string
 	detached []string
 	detach   error
-	// unanswered, if it is set, is called by Attach, which then fails although it has
-	// attached the NIC.
-	unanswered func()
+	// unanswered, if it is set, is called by Attach, which then fails with its error
+	// although it has attached the NIC.
+	unanswered func() error
 }
 
 func newMachine(t *testing.T) *machine {
@@ -230,8 +230,7 @@ func (m *machine) Attach(ctx context.Context, d hypervisor.Device) error {
 	}
 	m.order = append(m.order, nic.ID)
 	if m.unanswered != nil {
-		m.unanswered()
-		return context.Cause(ctx)
+		return m.unanswered()
 	}
 	return nil
 }

@@ -339,11 +339,16 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 }
 
 // abandon removes what a failed join may have left: an Attach without an answer may
-// have attached the NIC. If that fails, the next Plug tries again.
+// have attached the NIC. If that fails, or the caller waits no longer, the next Plug
+// tries again.
 func (n *Network) abandon(ctx context.Context, vm Machine, c *nic, p *plan) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
-	defer cancel()
 	c.made, c.gone = p.made, true
+	if ctx.Err() != nil {
+		n.nics[p.link.index] = &nic{id: c.id, gone: true}
+		return n.ns.undo(c.made)
+	}
+	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
+	defer cancel()
 	if err := n.unplug(ctx, vm, c); err != nil {
 		n.nics[p.link.index] = c
 		return fmt.Errorf("remove NIC %s: %w", c.id, err)

@@ -122,9 +122,14 @@ func (l *Listener) reach(ctx context.Context) (relay.HalfCloser, error) {
 	return l.dial(ctx)
 }
 
+// takeTimeout bounds take: an agent that cannot be reached for that long is lost.
+const takeTimeout = 2 * time.Minute
+
 // take takes the guest's connection. It tries until the agent answers: a connection
 // that was announced keeps one of the listener's places in the guest until then.
 func (l *Listener) take(ctx, listening context.Context, id uint64) (guest.Conn, error) {
+	listening, cancel := context.WithTimeout(listening, takeTimeout)
+	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		near, err := l.tryTake(ctx, id)
 		if err == nil || errors.As(err, new(guest.RefusedError)) {
