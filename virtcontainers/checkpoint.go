@@ -116,7 +116,7 @@ func (c *Container) saveQuiet(ctx context.Context, key checkpoint.Key, opts Chec
 	if err != nil {
 		return 0, err
 	}
-	to := &saving{key: key, most: mostOf(c.sandbox.sizing.MostMiB())}
+	to := &saving{key: key, most: mostStateBytes(c.sandbox.sizing.MostMiB())}
 	err = c.saveFrozen(ctx, to, opts)
 	if err = errors.Join(err, thaw()); err == nil {
 		return to.size, nil

@@ -33,11 +33,16 @@ func (r *Runtime) LimitThreads(reserved uint64) error {
 func (r *Runtime) LimitPodThreads(most uint64) error {
 	r.threads.mu.Lock()
 	defer r.threads.mu.Unlock()
-	if most == r.threads.pod {
+	had := r.threads.pod
+	if most == had {
 		return nil
 	}
 	r.threads.pod = most
-	return r.threads.apply()
+	err := r.threads.apply()
+	if err != nil {
+		r.threads.pod = had // the next call tries again
+	}
+	return err
 }
 
 // apply sets the limit. The caller holds mu.

@@ -46,7 +46,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, _ func()) error {
 	}
 	p, err := s.start(&open)
 	if err != nil {
-		return accept.Answer(conn, &api.DebugOpened{Error: err.Error()}, openTimeout)
+		return accept.Answer(conn, &api.DebugOpened{Error: api.ErrorText(err)}, openTimeout)
 	}
 	log.G(ctx).WithField("pid", p.cmd.Process.Pid).Warn("the debug console has started a process")
 	if err := accept.Answer(conn, &api.DebugOpened{}, openTimeout); err != nil {

@@ -91,7 +91,7 @@ func (s *Server) request(ctx context.Context, conn net.Conn) (target, error) {
 
 // refuse sends the host the reason, and returns it.
 func refuse(conn net.Conn, why error) error {
-	return errors.Join(why, answer(conn, why.Error()))
+	return errors.Join(why, answer(conn, api.ErrorText(why)))
 }
 
 // answer sends ForwardOpened; refusal is empty for success.

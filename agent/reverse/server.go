@@ -83,7 +83,7 @@ func (s *Server) take(ctx context.Context, host relay.HalfCloser, id uint64, tak
 
 // refuse sends the host the reason, and returns it.
 func refuse(conn net.Conn, why error) error {
-	return errors.Join(why, answer(conn, why.Error()))
+	return errors.Join(why, answer(conn, api.ErrorText(why)))
 }
 
 // answer sends ReverseOpened; refusal is empty for success. The connection has

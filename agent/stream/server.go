@@ -64,7 +64,7 @@ func (s *Server) open(conn net.Conn) error {
 		place, err = stdio.Reserve(req.GetStream())
 	}
 	if err != nil {
-		_ = api.WriteFrame(conn, &api.StreamOpened{Error: err.Error()})
+		_ = api.WriteFrame(conn, &api.StreamOpened{Error: api.ErrorText(err)})
 		return fmt.Errorf("bind %v of %q %q: %w", req.GetStream(), req.GetContainerId(), req.GetExecId(), err)
 	}
 	// From here on the stream is claimed: even a failed connection is attached,

@@ -99,7 +99,8 @@ func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 	if err := errors.Join(s.setRaw(), announce(ctr.Name)); err != nil {
 		o.Warn(err.Error())
 	}
-	return ctr.Wait(s.waiting, stdio)
+	code, err := ctr.Wait(s.waiting, stdio)
+	return code, s.blame(err)
 }
 
 // warner returns a function that prints a warning.

@@ -14,19 +14,14 @@ import (
 // passSockets lets what belongs to a connected socket of the namespace pass to the
 // host's stack, before the redirect: Docker's resolver, a process of the host, asks
 // other servers by such sockets, and so does any program that enters the namespace.
-// To find the sender's next hop the stack needs the neighbours' answers, of which
-// both sides get one. Without it the pod has all but that, so a kernel that cannot
-// is no error: it is logged once. It must be called before the redirect is added.
+// To find the sender's next hop the stack needs the neighbours' answers: the host and
+// the guest each get a copy. Without the filter the pod has all but that, so a kernel
+// without it is no error: it is logged once. It must be called before the redirect is
+// added.
 func (n *Network) passSockets(ctx context.Context, p *plan, to int, as direction) error {
-	err := n.ns.addSockets(p.link.index, p.want.Sockets)
-	if isGone(err) {
+	added, err := n.tryAddSockets(ctx, p.link.index, p.want.Sockets)
+	if !added {
 		return err
-	}
-	if err != nil {
-		if n.tellOnce("sockets") {
-			log.G(ctx).WithError(err).Warn("processes of the host in the pod's network namespace, such as Docker's DNS resolver, get no answers from outside")
-		}
-		return nil
 	}
 	p.made.Sockets = p.want.Sockets
 	for _, sel := range []*netlink.TcU32Sel{arpAnswer(), neighbourAnswer()} {
@@ -35,6 +30,17 @@ func (n *Network) passSockets(ctx context.Context, p *plan, to int, as direction
 		}
 	}
 	return nil
+}
+
+// tryAddSockets is addSockets. Its failure is logged once, unless the link is gone.
+func (n *Network) tryAddSockets(ctx context.Context, index int, priority uint16) (added bool, err error) {
+	if err = n.ns.addSockets(index, priority); err == nil || isGone(err) {
+		return err == nil, err
+	}
+	if n.tellOnce("sockets") {
+		log.G(ctx).WithError(err).Warn("processes of the host in the pod's network namespace, such as Docker's DNS resolver, get no answers from outside")
+	}
+	return false, nil
 }
 
 // addSockets gives a link the filter that runs socketProgram on what it receives.
@@ -75,13 +81,13 @@ func socketFilter(index int, priority uint16) *netlink.BpfFilter {
 
 // restoreSockets adds the filter of a link again if another program has removed it
 // alone.
-func (n *Network) restoreSockets(c *nic, l link) error {
+func (n *Network) restoreSockets(ctx context.Context, c *nic, l link) error {
 	if c.made.Sockets == 0 {
 		return nil
 	}
 	there, err := n.ns.hasFilter(l.index, c.made.Sockets)
 	if err == nil && !there {
-		err = n.ns.addSockets(l.index, c.made.Sockets)
+		_, err = n.tryAddSockets(ctx, l.index, c.made.Sockets)
 	}
 	if isGone(err) {
 		return nil

@@ -100,7 +100,7 @@ func (n *Network) reconnect(ctx context.Context, c *nic, l link) error {
 		return nil
 	}
 	if there {
-		return n.restoreSockets(c, l)
+		return n.restoreSockets(ctx, c, l)
 	}
 	p := plan{link: l, made: c.made}
 	if err == nil && c.made.Sockets != 0 {

@@ -25,6 +25,9 @@ const (
 	// firstPause is the time until the second try to take a connection; it doubles
 	// for each further one, up to lastPause.
 	firstPause, lastPause = 100 * time.Millisecond, 10 * time.Second
+	// takeTimeout bounds all tries: an agent that cannot be reached for that long is
+	// lost.
+	takeTimeout = 2 * time.Minute
 )
 
 // Opener opens a connection to the agent: guest.Client.Reverse.
@@ -121,9 +124,6 @@ func (l *Listener) reach(ctx context.Context) (relay.HalfCloser, error) {
 	defer cancel()
 	return l.dial(ctx)
 }
-
-// takeTimeout bounds take: an agent that cannot be reached for that long is lost.
-const takeTimeout = 2 * time.Minute
 
 // take takes the guest's connection. It tries until the agent answers: a connection
 // that was announced keeps one of the listener's places in the guest until then.

@@ -215,7 +215,7 @@ func (p *Pod) overheadMiB() uint64 {
 // memory, to the cgroup to which it is charged. It must be called again after
 // vCPUs were added, and before memory is.
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
-	p.chargedMiB = 0 // until it has succeeded
+	p.chargedMiB = 0 // after a failure chargeRest tries again
 	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads()}
 	if p.booted {
 		var err error
@@ -227,7 +227,7 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	limit, err := p.hostLimit()
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the pod's memory limit on the host is not known")
-		limit = 0 // look again
+		limit = 0 // followLimit looks again
 	}
 	if err := p.bound(guestMiB); err != nil {
 		return err

@@ -152,7 +152,7 @@ func TestModulesStayWithinThePod(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := p.mostMiB(t.Context(), test.want); got != test.most {
+			if got := p.growableMiB(t.Context(), test.want); got != test.most {
 				t.Errorf("for %d MiB the machine may get %d, want %d", test.want, got, test.most)
 			}
 		})

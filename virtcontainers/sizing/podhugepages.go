@@ -34,7 +34,7 @@ func (p *Pod) admitHugepages(ctx context.Context, c Container) error {
 	limits, err := hostcgroup.HugepageLimits(p.opts.CgroupRoot, p.opts.CgroupsPath)
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the pod's limits of huge pages are not known: the guest reserves none for the pod")
-		limits = nil
+		return nil // the next container's admission looks again
 	}
 	return p.useHugepages(limits)
 }

@@ -145,7 +145,9 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 			}
 		}()
 	}
-	most := p.mostMiB(ctx, want)
+	most := p.growableMiB(ctx, want)
+	// A module that is larger than needed is no larger than all memory before it
+	// (hypervisor/qemu, plugDIMM).
 	mayHave := max(want+p.blockMiB(), min(most, 2*p.memoryMiB))
 	if err := p.boundAllocated(ctx, mayHave); err != nil {
 		return err

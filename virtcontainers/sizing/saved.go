@@ -8,13 +8,13 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// mostOf returns how large the VMM lets a machine become that continues from one that
+// vmmMost returns how large the VMM lets a machine become that continues from one that
 // could become that large. That may be more than this host has, because the guest was
 // told so when it booted: the VMM bounds both numbers, and unused CPUs and addresses cost
 // little, within the pod's bound. With virtio-mem the kernel makes tables for all that
 // may be plugged, and the bound has room for them (tablesMiB). A machine with that
 // cannot be saved, so the record, which may be forged, is not believed.
-func (p *Pod) mostOf(saved Most) Most {
+func (p *Pod) vmmMost(saved Most) Most {
 	if p.opts.Config.Hypervisor.VirtioMem && !p.static() {
 		return p.most
 	}

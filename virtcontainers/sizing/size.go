@@ -21,7 +21,7 @@ func (p *Pod) choose(ctx context.Context) error {
 	}
 	p.most = Most{VCPUs: machine.MaxVCPUs, MemoryMiB: machine.MaxMemoryMiB}
 	if saved := p.opts.Most; saved != nil {
-		p.most = p.mostOf(*saved)
+		p.most = p.vmmMost(*saved)
 		machine.MaxVCPUs, machine.MaxMemoryMiB = min(machine.MaxVCPUs, saved.VCPUs), min(machine.MaxMemoryMiB, saved.MemoryMiB)
 	}
 	var needs []resource.Need

@@ -9,10 +9,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// cri is CRI's LinuxContainerResources of a whole pod, with the names of its JSON: the
+// podResources is CRI's LinuxContainerResources of a whole pod, with the names of its JSON: the
 // sums over its containers, or the pod's own (Kubernetes' pod-level resources), as the
 // kubelet knows them before the pod starts. Zero is not said.
-type cri struct {
+type podResources struct {
 	// Period and Quota are in microseconds.
 	Period int64 `json:"cpu_period"`
 	Quota  int64 `json:"cpu_quota"`
@@ -23,7 +23,7 @@ type cri struct {
 
 // need returns the need of the pod. One without a CPU limit (Quota) needs what its
 // containers request (Shares).
-func (r cri) need() Need {
+func (r podResources) need() Need {
 	n := Need{cpu: quota(r.Quota, uint64(max(r.Period, 0))), memory: memoryLimit(r.Memory)}
 	if r.Quota <= 0 && r.Shares > minShares {
 		n.cpu, n.requested = scale(uint64(r.Shares), perCPU, sharesPerCPU), true
@@ -34,7 +34,7 @@ func (r cri) need() Need {
 // OfPod returns the need of a pod whose containers together have those resources in
 // CRI; nil is nothing.
 func OfPod(r *specs.LinuxResources) Need {
-	var pod cri
+	var pod podResources
 	if r == nil {
 		return pod.need()
 	}
@@ -77,7 +77,7 @@ func OfAnnotations(annotations map[string]string) (Need, error) {
 			return ofJSON(name, text)
 		}
 	}
-	var r cri
+	var r podResources
 	for _, of := range []struct {
 		name  string
 		value *int64
@@ -100,7 +100,7 @@ func OfAnnotations(annotations map[string]string) (Need, error) {
 // ofJSON reads an annotation of CRI-O; null, which it writes if the kubelet says
 // nothing, is no need.
 func ofJSON(name, text string) (Need, error) {
-	var r cri
+	var r podResources
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return Need{}, fmt.Errorf("annotation %s = %.200q: want the JSON of CRI's LinuxContainerResources: %w: %w", name, text, err, errdefs.ErrInvalidArgument)
 	}
