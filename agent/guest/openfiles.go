@@ -8,7 +8,8 @@ import (
 
 // maxOpenFiles is the most that the kernel takes as a process's limit (fs/file.c,
 // sysctl_nr_open_max: INT_MAX, rounded down to a multiple of 64), and maxAllFiles as the
-// limit on the files of all processes (LONG_MAX). Both are what systemd sets on a host.
+// limit on the files of all processes (LONG_MAX). systemd sets the second on a host,
+// too; its nr_open is 1073741816.
 const maxOpenFiles, maxAllFiles = "2147483584", "9223372036854775807"
 
 // allowOpenFiles allows containers to have rlimits above 1,048,576 open files, the

@@ -18,7 +18,7 @@ func execCommand() *cli.Command {
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give the command a terminal"},
 			&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "`KEY=VALUE`, or KEY for this process's own value; may be repeated"},
 			&cli.StringFlag{Name: "workdir", Aliases: []string{"w"}, Usage: "the working `DIRECTORY`"},
-			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`USER[:GROUP]`, names or numbers"},
+			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`USER[:GROUP]`, names (of the container's root file system, without its mounts) or numbers"},
 			storeFlag(),
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {

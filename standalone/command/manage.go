@@ -52,7 +52,7 @@ func rmCommand() *cli.Command {
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "remove running containers, too"},
-			&cli.BoolFlag{Name: "images", Usage: "remove the images that no container uses, with their layers"},
+			&cli.BoolFlag{Name: "images", Usage: "remove the images that no container uses, with their layers; waits while another kata-runtime pulls an image or starts a container"},
 			storeFlag(),
 		},
 		Action: rmAction,

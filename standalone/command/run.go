@@ -50,7 +50,7 @@ func specFlags() []cli.Flag {
 		&cli.StringFlag{Name: "workdir", Aliases: []string{"w"}, Usage: "the working `DIRECTORY`"},
 		&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`USER[:GROUP]`, names or numbers"},
 		&cli.StringFlag{Name: "hostname", Usage: "the host `NAME` (default: the container's name)"},
-		&cli.BoolFlag{Name: "read-only", Usage: "make the root file system read-only"},
+		&cli.BoolFlag{Name: "read-only", Usage: "make the root file system read-only, except for the image's volumes"},
 		&cli.StringFlag{Name: "memory", Aliases: []string{"m"}, Usage: "a limit in bytes, or with k, m or g: `512m`"},
 		&cli.StringFlag{Name: "cpus", Usage: "a limit in processors: `1.5`"},
 		&cli.StringSliceFlag{Name: "annotation", Usage: "`KEY=VALUE` for the pod, such as io.katacontainers.config.hypervisor.default_memory=1024; may be repeated"},

@@ -69,7 +69,7 @@ func (c *Container) ReservePodHugepages(ctx context.Context, limits []specs.Linu
 	if len(limits) == 0 {
 		for _, source := range c.hugeVolumes {
 			log.G(ctx).WithField("container", c.ID).WithField("volume", source).
-				Warn("the volume of huge pages can have no page: set a limit of huge pages for the container or its pod (hugepages-2Mi), or a sizeLimit of the volume")
+				Warn("the volume of huge pages can have no page: neither the container nor its pod has a limit of huge pages above 0 (hugepages-2Mi), or static_sandbox_resource_mgmt is true")
 		}
 	}
 	return nil

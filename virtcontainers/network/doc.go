@@ -14,7 +14,7 @@
 //	             └──────────────────────────────┘      └────────────┘
 //
 // Packets received on the link are sent out over the tap, and vice versa,
-// before the namespace's own stack sees them. The link keeps its addresses,
+// before the namespace's own stack sees them, except those that connectIn lets pass. The link keeps its addresses,
 // which CNI needs when it removes the pod, but answers nothing. What belongs to a
 // connected socket of the namespace does not reach the guest, with macvtap neither:
 // see socketProgram.

@@ -26,8 +26,8 @@ func checkMacvtap(l link) error {
 // buildMacvtap makes a macvtap over a link. What the guest sends leaves over
 // the link. What comes in over the link is redirected to the macvtap before any
 // other consumer sees it. So the macvtap does not need the guest's MAC: the
-// link keeps MAC, addresses and routes, but its own stack receives and answers
-// nothing.
+// link keeps MAC, addresses and routes, but its own stack receives only what
+// connectIn lets pass, and answers for nothing of the guest's.
 func (n *Network) buildMacvtap(ctx context.Context, p *plan) ([]*os.File, error) {
 	err := n.ns.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{
 		LinkAttrs: netlink.LinkAttrs{Name: p.want.Made, ParentIndex: p.link.index, TxQLen: -1},

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// BlockMiB is the unit in which memory is added to a machine: Linux's memory
-// block on x86 with up to 64 GiB (arch/x86/mm/init_64.c,
+// BlockMiB is the unit to which needs are rounded; a large machine takes memory in
+// larger blocks (hypervisor.MemoryBlockMiB). It is Linux's memory block on x86 with up to 64 GiB (arch/x86/mm/init_64.c,
 // probe_memory_block_size).
 const BlockMiB = 128
 
