@@ -44,6 +44,14 @@ func TestTerminalEndsWithItsProcess(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("the output does not end")
 	}
+	// The output ends just before the exit is known.
+	_, init, err := pod.process("c", "")
+	if err == nil {
+		_, err = init.wait(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := pod.delete(t.Context(), "c", ""); err != nil {
 		t.Error(err)
 	}
