@@ -2,14 +2,17 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // badDisk is a disk for files that are written: it can be full, and hang. Like NFS
@@ -56,11 +59,21 @@ func mountBadDisk(t *testing.T) *badDisk {
 	}
 	t.Cleanup(func() {
 		d.release()
-		if err := server.Unmount(); err != nil {
+		if err := unmountIdle(server); err != nil {
 			t.Error(err)
 		}
 	})
 	return d
+}
+
+// unmountIdle unmounts a disk. The last thread of a killed process may close its files
+// after the process is no longer seen, so it tries for a moment.
+func unmountIdle(server *fuse.Server) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if err := server.Unmount(); !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // badNode is one of its directories and files.
