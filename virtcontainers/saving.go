@@ -136,9 +136,9 @@ func (w *saving) write(state *os.File) error {
 	return err
 }
 
-// mostStateBytes returns the greatest size of a machine's state in bytes: its memory, eight bytes more
-// for each page (QEMU's migration/ram.c, save_page_header), and what the devices
-// may have, of which the share's server is allowed 256 MiB (vhostuser).
+// mostStateBytes returns the greatest size of a machine's state in bytes: its memory,
+// eight bytes more for each page (QEMU's migration/ram.c, save_page_header), and what the
+// devices may have, of which the share's server is allowed 256 MiB (vhostuser).
 func mostStateBytes(memoryMiB uint64) int64 {
 	const devices = 512 << 20
 	memory := int64(memoryMiB) << 20

@@ -28,8 +28,8 @@ func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {
 }
 
 // SetMemoryMiB implements hypervisor.MemoryPlugger, in steps of 1 MiB and without
-// adding more than n, for any model, except that MemoryDIMM does not shrink. Its guest behaves as in
-// SetVCPUs; what it keeps it is not asked for any more.
+// adding more than n, for any model, except that MemoryDIMM does not shrink. Its guest
+// behaves as in SetVCPUs; what it keeps it is not asked for any more.
 func (vm *VM) SetMemoryMiB(ctx context.Context, n, _ uint64) (uint64, error) {
 	if vm.Spec.MaxMemoryMiB <= vm.Spec.MemoryMiB {
 		return vm.Spec.MemoryMiB, fmt.Errorf("%s of virtual machine %s: %w", StepSetMemory, vm.Spec.ID, errdefs.ErrNotImplemented)

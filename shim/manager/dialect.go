@@ -51,8 +51,8 @@ func answerVersion(p *Params) int {
 }
 
 // writeAnswer writes the address and, where the dialect has fields for them, the
-// version and which mounts the shim makes itself. Nothing else may be written to w, not even a
-// newline: iSulad takes every byte as part of the address.
+// version and which mounts the shim makes itself. Nothing else may be written to w, not
+// even a newline: iSulad takes every byte as part of the address.
 func writeAnswer(w io.Writer, d Dialect, version int, address string, mounts *types.MountCapabilities) error {
 	data, err := encodeAnswer(d, version, address, mounts)
 	if err != nil {

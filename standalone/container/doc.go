@@ -14,5 +14,5 @@
 // find the shim by the bundle; they leave the end of the container and the
 // cleanup to the process that runs it. If that process is killed, the kernel ends
 // its network program, and the shim ends the container when it sees the
-// connection end.
+// connection end (wait.go).
 package container

@@ -9,6 +9,9 @@
 //	<root>/images/<name's sum>   an image: its name, its configuration, its layers
 //	<root>/containers/<name>/    a container's; "image" is the image it runs
 //
+// Users and groups are looked up in copies of a container's files, which the container
+// can change (users.go).
+//
 // A layer is identified by its chain, the digest over its own tar and all below
 // it: the attributes of a directory that the layer does not mention come from
 // those below. If the kernel can stack layers (overlayfs), each is kept

@@ -19,8 +19,8 @@ var userFiles = []string{"etc/passwd", "etc/group"}
 const mostOfUsers = 16 << 20
 
 // Users calls f with a directory that has a container's files of users and groups as
-// they are now, without what volumes put in their place: copies, because the container can change them meanwhile. It waits as
-// Use does.
+// they are now, without what volumes put in their place: copies, because the container
+// can change them meanwhile. It waits as Use does.
 func (s *Store) Users(ctx context.Context, name string, f func(root string) error) (err error) {
 	img, err := s.ImageOf(name)
 	if err != nil {

@@ -14,10 +14,10 @@
 //	             └──────────────────────────────┘      └────────────┘
 //
 // Packets received on the link are sent out over the tap, and vice versa,
-// before the namespace's own stack sees them, except those that connectIn lets pass. The link keeps its addresses,
-// which CNI needs when it removes the pod, but answers nothing. What belongs to a
-// connected socket of the namespace does not reach the guest, with macvtap neither:
-// see socketProgram.
+// before the namespace's own stack sees them, except those that connectIn lets pass:
+// what belongs to a connected socket of the namespace goes to that stack alone, in both
+// models (sockets.go). The link keeps its addresses, which CNI needs when it removes the
+// pod, but answers for nothing of the guest's.
 //
 //	macvtap      ┌──────────────────────────────┐      ┌────────────┐
 //	             │  u32 + mirred                │      │            │

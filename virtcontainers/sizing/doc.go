@@ -18,8 +18,13 @@
 //
 // All containers together have the host's limits of memory and threads for the pod in
 // the guest too (together.go, threads.go), and the pages of its limits of huge pages, if
-// their specs have no limits themselves (podhugepages.go). What other programs do to the pod's cgroups, such as a new limit or
-// controllers that are turned off, is found by looking (look.go).
+// their specs have no limits themselves (podhugepages.go). What other programs do to the
+// pod's cgroups, such as a new limit or controllers that are turned off, is found by
+// looking (look.go).
+//
+// What a VMM says about the machine's size is believed within what was asked of it
+// (most.go), and what a checkpoint's record says within what this host and its
+// configuration allow (saved.go).
 //
 // One mutex serializes Admit, Update and Watch, and is held across QMP and agent
 // calls. Release does not lock it: an exit never waits for a resize. LeaveCgroup

@@ -194,8 +194,8 @@ func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
 
 // follow shrinks the machine as far as its containers allow, unless its size is
 // static, and then reduces the pod's place on the host to what its containers
-// use, within the limits that the host has for it by now. That has time until the machine runs: the guest of one that is paused gives
-// nothing back.
+// use, within the limits that the host has for it by now. That has time until the
+// machine runs: the guest of one that is paused gives nothing back.
 func (p *Pod) follow(ctx context.Context) error {
 	leave, err := p.opts.EnterAwake(ctx)
 	if err != nil {

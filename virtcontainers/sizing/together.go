@@ -66,8 +66,8 @@ func (p *Pod) MemoryBytes() uint64 {
 	return p.together.said
 }
 
-// limitTogether has the guest limit the memory and the threads of all containers as the host does. The
-// limit on the host changes with the pod: it is read anew.
+// limitTogether has the guest limit the memory and the threads of all containers as the
+// host does. The limits on the host change with the pod: they are read anew.
 func (p *Pod) limitTogether(ctx context.Context) error {
 	t, limit := &p.together, uint64(0)
 	if t.known {

@@ -72,8 +72,8 @@ func readLimit(path string) (uint64, error) {
 	return limit, nil
 }
 
-// MemoryLimit returns the least memory limit (or v2's memory.high), in bytes, above a pod's cgroup:
-// of the ancestors of the one that the engine chose for the sandbox's own
+// MemoryLimit returns the least memory limit (or v2's memory.high), in bytes, above a
+// pod's cgroup: of the ancestors of the one that the engine chose for the sandbox's own
 // container (cgroupsPath). Without a limit it is larger than any host's memory.
 // root is where the host's cgroup file systems are; empty is DefaultRoot.
 func MemoryLimit(root, cgroupsPath string) (uint64, error) {

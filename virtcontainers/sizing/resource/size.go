@@ -6,8 +6,8 @@ import (
 )
 
 // BlockMiB is the unit to which needs are rounded; a large machine takes memory in
-// larger blocks (hypervisor.MemoryBlockMiB). It is Linux's memory block on x86 with up to 64 GiB (arch/x86/mm/init_64.c,
-// probe_memory_block_size).
+// larger blocks (hypervisor.MemoryBlockMiB). It is Linux's memory block on x86 with up to
+// 64 GiB (arch/x86/mm/init_64.c, probe_memory_block_size).
 const BlockMiB = 128
 
 // Machine is the size of a machine without containers, and how far it can
