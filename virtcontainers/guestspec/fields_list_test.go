@@ -77,7 +77,7 @@ var fields = []field{
 	{"linux.resources.blockIO.throttleWriteBpsDevice", "major minor rate", logged, "numbers of the host's"},
 	{"linux.resources.blockIO.throttleReadIOPSDevice", "major minor rate", logged, "numbers of the host's"},
 	{"linux.resources.blockIO.throttleWriteIOPSDevice", "major minor rate", logged, "numbers of the host's"},
-	{"linux.resources.hugepageLimits", "pageSize limit", guest, "of page sizes that the guest has; others are logged"},
+	{"linux.resources.hugepageLimits", "pageSize limit", guest, "of page sizes that the guest has; one above 0 of another size fails the create"},
 	{"linux.resources.network", "classID", logged, "for the host's traffic control"},
 	{"linux.resources.network.priorities", "name priority", logged, "as above"},
 	{"linux.resources.rdma", "hcaHandles hcaObjects", logged, "a guest has no such devices"},
