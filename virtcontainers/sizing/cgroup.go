@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 
 	"github.com/containerd/log"
@@ -224,10 +223,9 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 		}
 	}
 	// Read before the machine is moved: a change in between is found later.
-	limit, err := p.hostLimit()
+	limits, err := p.above.Limits()
 	if err != nil {
-		log.G(ctx).WithError(err).Warn("the pod's memory limit on the host is not known")
-		limit = 0 // followLimit looks again
+		log.G(ctx).WithError(err).Warn("the pod's limits on the host are not known") // followLimit looks again
 	}
 	if err := p.bound(guestMiB); err != nil {
 		return err
@@ -236,7 +234,7 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	if err != nil {
 		return err
 	}
-	p.chargedMiB, p.chargedUnder = guestMiB, limit
+	p.chargedMiB, p.chargedUnder = guestMiB, limits
 	p.logShort(ctx, vm, short)
 	return nil
 }
@@ -261,23 +259,14 @@ func (p *Pod) chargeRest(ctx context.Context) error {
 	return p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.memoryMiB))
 }
 
-// hostLimit returns the least memory limit, in bytes, above the pod's cgroup. Without a
-// limit it is larger than any host's memory.
-func (p *Pod) hostLimit() (uint64, error) {
-	if p.opts.CgroupsPath == "" {
-		return math.MaxUint64, nil
-	}
-	return hostcgroup.MemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
-}
-
 // followLimit moves the machine out of the pod's cgroup if a limit that was lowered
 // leaves no room for it, and back when there is room. The caller holds resizes.
 func (p *Pod) followLimit(ctx context.Context) error {
 	if p.cgroup == nil || p.unaccounted {
 		return nil
 	}
-	limit, err := p.hostLimit()
-	if err == nil && limit != p.chargedUnder {
+	limits, err := p.above.Limits()
+	if err == nil && limits != p.chargedUnder {
 		err = p.chargeVM(ctx, p.memoryMiB)
 	}
 	return p.orWithoutCgroup(ctx, err)

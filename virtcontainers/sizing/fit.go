@@ -5,7 +5,6 @@ import (
 
 	"github.com/containerd/log"
 
-	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -28,23 +27,23 @@ const (
 // (chargeVM).
 func (p *Pod) fit(ctx context.Context, own uint64) uint64 {
 	ready := p.opts.Config.Factory // a template or a spare has the configured size
-	if p.opts.CgroupsPath == "" || p.hugePageMiB > 0 || ready.Template || ready.VMs > 0 {
+	if !p.above.Any() || p.hugePageMiB > 0 || ready.Template || ready.VMs > 0 {
 		return own
 	}
 	containers := resource.Machine{MaxMemoryMiB: 1 << 40}.Size(p.whole).MemoryMiB
 	if containers == 0 {
 		return own
 	}
-	limit, err := hostcgroup.MemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+	limits, err := p.above.Limits()
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the machine's size does not follow the pod's memory limit on the host")
 		return own
 	}
-	room := within(limit>>20, p.besideMiB()+containers)
+	room := within(limits.Memory>>20, p.besideMiB()+containers)
 	if room < leastMiB || room >= own {
 		return own
 	}
-	log.G(ctx).WithFields(log.Fields{"default_memory": own, "memory_mib": room, "limit": limit}).
+	log.G(ctx).WithFields(log.Fields{"default_memory": own, "memory_mib": room, "limit": limits.Memory}).
 		Info("the machine starts smaller, to stay within the pod's memory limit")
 	return room
 }

@@ -88,6 +88,7 @@ func TestFit(t *testing.T) {
 			test.change(c, &p.opts)
 		}
 		p.whole, _ = p.opts.Hints.whole() // of nonsense nothing, as for choose
+		p.openAbove(t.Context())
 		wanted := uint64(own)
 		if test.own > 0 {
 			wanted = test.own

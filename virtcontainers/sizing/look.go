@@ -18,7 +18,7 @@ const lookEvery = 10 * time.Second
 // startLooking returns a channel that says when to call lookAtHost, and a function to
 // call at the end. The channel is nil if there is nothing to see.
 func (p *Pod) startLooking() (look <-chan time.Time, stop func()) {
-	if !p.together.known && !p.canLoseControllers() {
+	if !p.above.Any() && !p.canLoseControllers() {
 		return nil, func() {}
 	}
 	tick := time.NewTicker(lookEvery)
@@ -27,7 +27,7 @@ func (p *Pod) startLooking() (look <-chan time.Time, stop func()) {
 
 // lookAtHost follows what other programs have done to the pod's cgroups.
 func (p *Pod) lookAtHost(ctx context.Context) error {
-	if p.limitChanged() {
+	if p.limitsChanged() {
 		p.mayShrink()
 	}
 	if !p.canLoseControllers() {

@@ -26,15 +26,16 @@ func (p *Pod) growableMiB(ctx context.Context, want uint64) uint64 {
 // exactly that it would only run out of memory slots. It is charged elsewhere, or with
 // SandboxCgroupOnly to the pod all the same.
 func (p *Pod) hostRoomMiB(ctx context.Context, want uint64) uint64 {
-	if p.cgroup == nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 {
+	if p.cgroup == nil || !p.above.Any() || p.hugePageMiB > 0 {
 		return math.MaxUint64
 	}
-	limit, err := p.hostLimit()
+	limits, err := p.above.Limits()
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the machine gets no more memory at once than it needs now")
 		return want
 	}
-	if room := limit>>20 - min(limit>>20, p.besideMiB()); room >= want {
+	limit := limits.Memory >> 20
+	if room := limit - min(limit, p.besideMiB()); room >= want {
 		return room
 	}
 	return math.MaxUint64

@@ -91,7 +91,9 @@ type Pod struct {
 	// whole is what all its containers together may use, the zero value if the engine
 	// has not said. What an update has made outdated is zero. Changed only by the
 	// holder of resizes.
-	whole     resource.Need
+	whole resource.Need
+	// above is where the host's limits for the pod are.
+	above     hostcgroup.Above
 	together  together
 	hugepages podHugepages // changed likewise
 
@@ -125,8 +127,8 @@ type Pod struct {
 	// chargedMiB is the guest's memory for which the machine was last charged, also set
 	// by Account and ChargeCPUs.
 	chargedMiB uint64
-	// chargedUnder is the host's limit at that time, in bytes (hostLimit).
-	chargedUnder uint64
+	// chargedUnder are the host's limits at that time.
+	chargedUnder hostcgroup.Limits
 	// booted is set once the guest's CPU time is charged, unaccounted when the
 	// machine could not be moved into the pod's cgroups.
 	booted, unaccounted bool

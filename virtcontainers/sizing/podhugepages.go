@@ -6,7 +6,6 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -25,13 +24,13 @@ type podHugepages struct {
 // a saved machine, which has them, nor if the machine cannot grow by them.
 func (p *Pod) admitHugepages(ctx context.Context, c Container) error {
 	r := c.Spec.Linux.Resources
-	if p.hugepages.known || c.Pause || r != nil && len(r.HugepageLimits) > 0 || p.opts.CgroupsPath == "" || p.opts.Most != nil {
+	if p.hugepages.known || c.Pause || r != nil && len(r.HugepageLimits) > 0 || p.opts.Most != nil {
 		return nil
 	}
 	if p.static() {
 		return p.useHugepages(nil)
 	}
-	limits, err := hostcgroup.HugepageLimits(p.opts.CgroupRoot, p.opts.CgroupsPath)
+	limits, err := p.above.Hugepages()
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the pod's limits of huge pages are not known: the guest reserves none for the pod")
 		return nil // the next container's admission looks again

@@ -51,11 +51,9 @@ func TestWhenPodHugepagesAreRead(t *testing.T) {
 		"a container":                {container: container("c1", 0), want: true},
 		"one with limits":            {container: limited},
 		"the pause container":        {container: pause},
-		"no cgroup":                  {container: container("c1", 0), change: func(o *Options) { o.CgroupsPath = "" }},
 		"continues from a saved one": {container: container("c1", 0), change: func(o *Options) { o.Most = &Most{VCPUs: 4, MemoryMiB: 1024} }},
 	} {
 		p := newPod(t)
-		p.opts.CgroupsPath = "/kbtest-none/c"
 		if test.change != nil {
 			test.change(&p.opts)
 		}

@@ -38,6 +38,7 @@ func (p *Pod) choose(ctx context.Context) error {
 	if p.hugePageMiB, err = hugePageOf(p.opts.Config.Hypervisor, procMeminfo); err != nil {
 		return err
 	}
+	p.openAbove(ctx)
 	p.measure(ctx)
 	machine.MemoryMiB = p.fit(ctx, machine.MemoryMiB)
 	own := machine.Size(needs...)

@@ -1,28 +1,5 @@
 package sizing
 
-import (
-	"context"
-
-	"github.com/containerd/log"
-
-	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
-)
-
-// threadsTogether returns how many threads all containers of the pod may have: the
-// limit of the pod's cgroup on the host (the kubelet's podPidsLimit), 0 for none. The
-// containers' threads are in the guest, where that cgroup counts none of them.
-func (p *Pod) threadsTogether(ctx context.Context) uint64 {
-	if p.opts.CgroupsPath == "" {
-		return 0
-	}
-	most, err := hostcgroup.ParentThreads(p.opts.CgroupRoot, p.opts.CgroupsPath)
-	if err != nil {
-		log.G(ctx).WithError(err).Debug("the pod's limit of threads is not set in the guest")
-		return p.together.threads
-	}
-	return most
-}
-
 const (
 	// diskWorkers is how many threads QEMU starts at most for the disks of its main loop,
 	// and for those of each thread for disks (QEMU's util/thread-pool.c, max_threads).

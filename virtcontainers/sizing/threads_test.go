@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,5 +61,29 @@ func TestThreadsTogether(t *testing.T) {
 	}
 	if want := []uint64{0, 0, 0}; !slices.Equal(g.limits, want) {
 		t.Errorf("limits of memory: %d, want %d: one for each change", g.limits, want)
+	}
+}
+
+// A new limit of threads of the pod alone is found, and taken over: also one that the
+// pod's parent has got later, without a limit of memory.
+func TestThreadsAreWatched(t *testing.T) {
+	cgroup, set := threadCgroup(t, "max")
+	p, g := limitedPod(t, cgroup, 0, nil)
+	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
+	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if !p.isWatched() || p.hasChanged(t) {
+		t.Error("the pod does not look at its parent's limits, or one that is the same has changed")
+	}
+	set("88")
+	if !p.hasChanged(t) || p.hasChanged(t) {
+		t.Error("another limit has not changed, or twice")
+	}
+	if err := p.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g.threads != 88 {
+		t.Errorf("the guest has a limit of %d threads, want 88", g.threads)
 	}
 }

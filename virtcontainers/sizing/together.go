@@ -17,9 +17,8 @@ type together struct {
 	// known is set if the engine has said what the containers may use, and the host
 	// enforces a limit.
 	known bool
-	// host is where the host's limit is, and seen what limitChanged has found there.
-	host *hostcgroup.ParentLimit
-	seen uint64
+	// seen is what limitsChanged has found on the host.
+	seen hostcgroup.Limits
 	// said and beside are the parts of the host's limit at first that are the
 	// containers' and that are not, in bytes.
 	said, beside uint64
@@ -31,28 +30,30 @@ type together struct {
 	unsure bool
 }
 
-// noLimit is more memory than any host has: v1's largest limit is a little less than
-// 1<<63.
-const noLimit = 1 << 62
+// openAbove finds where the host's limits for the pod are. On a host without them the pod
+// has none.
+func (p *Pod) openAbove(ctx context.Context) {
+	var err error
+	if p.above, err = hostcgroup.OpenAbove(p.opts.CgroupRoot, p.opts.CgroupsPath); err != nil {
+		log.G(ctx).WithError(err).Warn("the pod does not follow the limits of its cgroup on the host")
+	}
+}
 
 // measure finds out which part of the host's limit is the containers'. CRI's
 // annotations have the pod's limits without its overhead.
 func (p *Pod) measure(ctx context.Context) {
 	p.together.unsure = p.opts.Most != nil // a saved guest has that of another pod
-	said := p.whole.MemoryBytes()
-	if p.opts.CgroupsPath == "" || said == 0 {
-		return
-	}
-	host, err := hostcgroup.OpenParentLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
-	var limit uint64
-	if err == nil {
-		limit, err = host.Bytes()
-	}
+	limits, err := p.above.Limits()
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the pod's own memory limit is not set in the guest")
 		return
 	}
-	p.together.host, p.together.seen, p.together.known = host, limit, limit < noLimit
+	p.together.seen = limits
+	said, limit := p.whole.MemoryBytes(), limits.ParentMemory
+	if said == 0 || limit == hostcgroup.NoLimit {
+		return
+	}
+	p.together.known = true
 	p.together.said = min(limit, said)
 	p.together.beside = limit - p.together.said
 }
@@ -69,29 +70,20 @@ func (p *Pod) MemoryBytes() uint64 {
 // limitTogether has the guest limit the memory and the threads of all containers as the
 // host does. The limits on the host change with the pod: they are read anew.
 func (p *Pod) limitTogether(ctx context.Context) error {
-	t, limit := &p.together, uint64(0)
-	if t.known {
-		host, err := t.host.Bytes()
-		if err != nil {
-			log.G(ctx).WithError(err).Warn("the pod's own memory limit in the guest does not follow the host's")
-			return nil
-		}
-		switch {
-		case host >= noLimit:
-		case host > t.beside:
-			limit = host - t.beside
-		default:
-			limit = t.set // nothing is left for containers: the host's limit holds
-		}
+	host, err := p.above.Limits()
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the pod's own limits in the guest do not follow the host's")
+		return nil
 	}
-	threads := p.threadsTogether(ctx)
+	t := &p.together
+	limit, threads := t.memory(host.ParentMemory), threadsOf(host.ParentThreads)
 	if limit == t.set && threads == t.threads && !t.unsure {
 		return nil
 	}
 	ctx, stop := p.opts.WhileAlive(ctx)
 	defer stop()
 	t.unsure = true
-	err := p.guest.LimitContainers(ctx, limit, threads)
+	err = p.guest.LimitContainers(ctx, limit, threads)
 	if errdefs.IsNotImplemented(err) && p.opts.Most != nil {
 		// A guest that was saved by an earlier version has no such limit.
 		if limit > 0 {
@@ -106,18 +98,36 @@ func (p *Pod) limitTogether(ctx context.Context) error {
 	return nil
 }
 
-// limitChanged reports whether the host's limit is another than at its last call.
-// Kubernetes can change that of a pod alone, and no engine tells the runtime. It is
-// for Watch's goroutine.
-func (p *Pod) limitChanged() bool {
-	t := &p.together
-	if !t.known {
-		return false
+// memory returns the guest's limit, in bytes, for a limit of the pod's parent on the
+// host; 0 is none.
+func (t *together) memory(host uint64) uint64 {
+	switch {
+	case !t.known || host == hostcgroup.NoLimit:
+		return 0
+	case host > t.beside:
+		return host - t.beside
 	}
-	now, err := t.host.Bytes()
-	if err != nil || now == t.seen {
+	return t.set // nothing is left for containers: the host's limit holds
+}
+
+// threadsOf returns the guest's limit of threads for that of the pod's parent (the
+// kubelet's podPidsLimit); 0 is none. The containers' threads are in the guest, where
+// the parent counts none of them.
+func threadsOf(host uint64) uint64 {
+	if host == hostcgroup.NoLimit {
+		return 0
+	}
+	return host
+}
+
+// limitsChanged reports whether the host's limits are others than at its last call.
+// Kubernetes can change those of a pod alone, and no engine tells the runtime. It is
+// for Watch's goroutine.
+func (p *Pod) limitsChanged() bool {
+	now, err := p.above.Limits()
+	if err != nil || now == p.together.seen {
 		return false // an error at the pod's end, too
 	}
-	t.seen = now
+	p.together.seen = now
 	return true
 }

@@ -147,6 +147,27 @@ func TestLimitTogetherFails(t *testing.T) {
 	}
 }
 
+// isWatched reports whether the pod looks at its cgroups.
+func (p *Pod) isWatched() bool {
+	look, stop := p.startLooking()
+	stop()
+	return look != nil
+}
+
+// hasChanged looks at the host once, and reports whether that wakes Watch.
+func (p *Pod) hasChanged(t *testing.T) bool {
+	t.Helper()
+	if err := p.lookAtHost(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.smaller:
+		return true
+	default:
+		return false
+	}
+}
+
 // A new limit of the pod alone is found, and taken over.
 func TestLimitTogetherIsWatched(t *testing.T) {
 	cgroup := limitedCgroup(t, 705)
@@ -155,27 +176,14 @@ func TestLimitTogetherIsWatched(t *testing.T) {
 	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
-	if look, stop := p.startLooking(); look == nil {
+	if !p.isWatched() {
 		t.Error("nothing is watched")
-	} else {
-		stop()
 	}
-	changed := func() bool {
-		if err := p.lookAtHost(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-p.smaller:
-			return true
-		default:
-			return false
-		}
-	}
-	if changed() {
+	if p.hasChanged(t) {
 		t.Error("a limit that is the same has changed")
 	}
 	setLimit(t, cgroup, 605)
-	if !changed() || changed() {
+	if !p.hasChanged(t) || p.hasChanged(t) {
 		t.Error("another limit has not changed, or twice")
 	}
 	if err := p.follow(t.Context()); err != nil {

@@ -185,7 +185,7 @@ func TestOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Its memory does not matter: the operator has left room for it.
-		if short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vm}, Memory: noLimit}); short != (Short{}) || err != nil {
+		if short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vm}, Memory: NoLimit}); short != (Short{}) || err != nil {
 			t.Errorf("AddVM: short by %v, %v", short, err)
 		}
 		for what, pid := range map[string]int{"this process": os.Getpid(), "daemon": daemon, "VM": vm} {

@@ -35,8 +35,8 @@
 // cgroup.
 //
 // With v2 another program, such as systemd, can turn off controllers of the pod's
-// cgroups; Regain turns them on again (regain.go). ParentLimit is the kubelet's limit of
-// the pod's memory (limit.go), and HugepageLimits are those of its huge pages.
+// cgroups; Regain turns them on again (regain.go). Above reads the limits that the
+// kubelet and others set above the pod's cgroup (above.go).
 //
 // A process without a pod has its own cgroup, /kata_overhead/spares/<pid>
 // (NewForSpare).

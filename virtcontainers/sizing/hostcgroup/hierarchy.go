@@ -53,6 +53,9 @@ const threadsFile = "pids.max"
 // limitsThreads reports whether this hierarchy limits threads.
 func (h hierarchy) limitsThreads() bool { return h.unified || h.has(countsProcesses) }
 
+// limitsHugepages reports whether this hierarchy limits huge pages.
+func (h hierarchy) limitsHugepages() bool { return h.unified || h.has("hugetlb") }
+
 // dir returns the directory of a cgroup, given its path below the hierarchy's
 // root.
 func (h hierarchy) dir(path string) string { return filepath.Join(h.mount, path) }

@@ -17,32 +17,6 @@ import (
 // them.
 var hugepageFile = regexp.MustCompile(`^hugetlb\.([0-9]+[KMG]B)\.(max|limit_in_bytes)$`)
 
-// unlimitedPages is less than v1's value for no limit, and more than any host has.
-const unlimitedPages = 1 << 62
-
-// HugepageLimits returns how much of huge pages the closest cgroup above a pod's allows,
-// for each of their sizes that it limits. Of a pod of Kubernetes that is the cgroup of
-// the kubelet for the pod. The arguments are MemoryLimit's.
-func HugepageLimits(root, cgroupsPath string) ([]specs.LinuxHugepageLimit, error) {
-	if root == "" {
-		root = DefaultRoot
-	}
-	path, err := podPath(cgroupsPath, "pod")
-	if err != nil {
-		return nil, err
-	}
-	found, err := hierarchies(root)
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range found {
-		if h.unified || h.has("hugetlb") {
-			return hugepageLimits(filepath.Dir(h.dir(path)))
-		}
-	}
-	return nil, nil
-}
-
 // hugepageLimits reads the limits of the cgroup with that directory. One that does not
 // exist has none.
 func hugepageLimits(dir string) ([]specs.LinuxHugepageLimit, error) {
@@ -63,7 +37,7 @@ func hugepageLimits(dir string) ([]specs.LinuxHugepageLimit, error) {
 		if err != nil {
 			return nil, err
 		}
-		if limit < unlimitedPages {
+		if limit != NoLimit {
 			limits = append(limits, specs.LinuxHugepageLimit{Pagesize: name[1], Limit: limit})
 		}
 	}

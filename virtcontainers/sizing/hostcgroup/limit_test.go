@@ -15,13 +15,13 @@ func TestMemoryLimit(t *testing.T) {
 		files   map[string]string // by cgroup below the root, or by file
 		want    uint64
 	}{
-		{"v2 without limits", true, map[string]string{"a": "max\n", "a/b": "max\n"}, noLimit},
+		{"v2 without limits", true, map[string]string{"a": "max\n", "a/b": "max\n"}, NoLimit},
 		{"v2, the parent's", true, map[string]string{"a": "4096\n", "a/b": "max\n"}, 4096},
 		{"v2, the least", true, map[string]string{"a": "8192\n", "a/b": "4096\n"}, 4096},
-		{"v2 without controller", true, nil, noLimit},
+		{"v2 without controller", true, nil, NoLimit},
 		{"v2, throttled below the limit", true, map[string]string{"a": "8192\n", "a/b": "max\n", "a/memory.high": "4096\n", "a/b/memory.high": "max\n"}, 4096},
 		{"v2, throttled above the limit", true, map[string]string{"a": "8192\n", "a/memory.high": "9000\n"}, 8192},
-		{"v1 without limits", false, map[string]string{"": most, "a": most, "a/b": most}, 9223372036854771712},
+		{"v1 without limits", false, map[string]string{"": most, "a": most, "a/b": most}, NoLimit},
 		{"v1, the parent's", false, map[string]string{"": most, "a": "4096\n", "a/b": most}, 4096},
 	} {
 		h := hierarchy{mount: t.TempDir(), unified: tt.unified}
