@@ -266,10 +266,10 @@ func (p *Pod) followLimit(ctx context.Context) error {
 		return nil
 	}
 	limits, err := p.above.Limits()
-	if err == nil && limits != p.chargedUnder {
-		err = p.chargeVM(ctx, p.memoryMiB)
+	if err != nil || limits == p.chargedUnder {
+		return err
 	}
-	return p.orWithoutCgroup(ctx, err)
+	return p.chargeVM(ctx, p.memoryMiB)
 }
 
 // placePod sets the pod's cgroup to the containers' combined CPUs and shares,

@@ -96,6 +96,9 @@ type Pod struct {
 	above     hostcgroup.Above
 	together  together
 	hugepages podHugepages // changed likewise
+	// behind is set while the pod has not followed the host's limits. It is for Watch's
+	// goroutine.
+	behind bool
 
 	// Set by the boot; not changed afterwards.
 	cgroup     *cgroup              // nil for none

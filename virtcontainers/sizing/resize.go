@@ -214,7 +214,9 @@ func (p *Pod) follow(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
 	defer cancel()
-	return errors.Join(err, p.followLimit(ctx), p.limitTogether(ctx), p.placePod(ctx))
+	charged, limited := p.followLimit(ctx), p.limitTogether(ctx)
+	p.behind = charged != nil || limited != nil
+	return errors.Join(err, p.orWithoutCgroup(ctx, charged), limited, p.placePod(ctx))
 }
 
 // shrink makes the machine as small as its containers and the guest allow.

@@ -120,13 +120,16 @@ func threadsOf(host uint64) uint64 {
 	return host
 }
 
-// limitsChanged reports whether the host's limits are others than at its last call.
-// Kubernetes can change those of a pod alone, and no engine tells the runtime. It is
-// for Watch's goroutine.
+// limitsChanged reports whether the host's limits are others than at its last call, or
+// could not be followed then. Kubernetes can change those of a pod alone, and no engine
+// tells the runtime. It is for Watch's goroutine.
 func (p *Pod) limitsChanged() bool {
 	now, err := p.above.Limits()
-	if err != nil || now == p.together.seen {
-		return false // an error at the pod's end, too
+	if err != nil {
+		return false // at the pod's end, too
+	}
+	if now == p.together.seen && !p.behind {
+		return false
 	}
 	p.together.seen = now
 	return true

@@ -193,3 +193,34 @@ func TestLimitTogetherIsWatched(t *testing.T) {
 		t.Errorf("the guest got the limits %d, want 105 at last", g.limits)
 	}
 }
+
+// Limits that could not be followed are followed at the next look.
+func TestLimitTogetherIsTriedAgain(t *testing.T) {
+	cgroup := limitedCgroup(t, 706)
+	p, g := limitedPod(t, cgroup, 206, nil)
+	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
+	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+		t.Fatal(err)
+	}
+	setLimit(t, cgroup, 606)
+	g.err = errors.New("injected")
+	if !p.hasChanged(t) {
+		t.Fatal("another limit has not changed")
+	}
+	if err := p.follow(t.Context()); !errors.Is(err, g.err) {
+		t.Fatalf("followed a limit that the guest has not taken: %v", err)
+	}
+	g.err = nil
+	if !p.hasChanged(t) {
+		t.Fatal("a limit that could not be followed is forgotten")
+	}
+	if err := p.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.hasChanged(t) {
+		t.Error("a limit that has been followed has changed")
+	}
+	if got := g.limits[len(g.limits)-1]; got != 106 {
+		t.Errorf("the guest got the limits %d, want 106 at last", g.limits)
+	}
+}
