@@ -91,12 +91,8 @@ func (p *Process) enforceEnd() {
 	}
 	defer leave()
 	timeout := s.killTimeout()
-	select {
-	case <-p.done:
+	if p.awaitEnd(timeout) {
 		return
-	case <-s.lifeCtx.Done():
-		return
-	case <-time.After(timeout):
 	}
 	says := p.askGuest(min(timeout, probeWait))
 	if !p.claimExit() {
@@ -119,6 +115,52 @@ func (p *Process) enforceEnd() {
 	}
 	p.container.awaitExecs(s.lifeCtx)
 	p.record(Exit{Status: ExitKilled, At: time.Now()}, true)
+}
+
+// awaitEnd waits until the process or the sandbox has ended. It reports false if the
+// guest has taken longer than timeout for that. A SIGKILL whose caller has given up is
+// sent here: while the sandbox slept it may not have reached the guest.
+func (p *Process) awaitEnd(timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.done:
+			return true
+		case <-p.container.sandbox.lifeCtx.Done():
+			return true
+		case <-p.unsent:
+			p.sendKill(min(timeout, probeWait))
+			timer.Reset(timeout)
+		case <-timer.C:
+			return false
+		}
+	}
+}
+
+// sendKill sends SIGKILL once more.
+func (p *Process) sendKill(timeout time.Duration) {
+	s := p.container.sandbox
+	client, err := s.agent()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
+		defer cancel()
+		_, err = client.Task().Kill(ctx, &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: sigkill})
+	}
+	if err != nil && !errdefs.IsNotFound(guest.Err(err)) {
+		log.G(s.lifeCtx).WithError(err).Warnf("SIGKILL did not reach %s", p.name())
+	}
+}
+
+// noteUnsent notes that a signal may not have reached the guest.
+func (p *Process) noteUnsent(signal uint32) {
+	if signal != sigkill {
+		return
+	}
+	select {
+	case p.unsent <- struct{}{}:
+	default: // it is going to be sent
+	}
 }
 
 // awaitGuest waits until the guest runs; leave must follow then. ok is false if the

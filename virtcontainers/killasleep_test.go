@@ -2,10 +2,13 @@ package virtcontainers_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
@@ -91,5 +94,39 @@ func TestKillWhenMachineIsSlow(t *testing.T) {
 	s.observer.expect(t, "c1=137")
 	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A SIGKILL whose caller does not wait until the pod has woken ends the container, and
+// no other.
+func TestKillGivenUpWhileAsleep(t *testing.T) {
+	t.Parallel() // it waits
+	s := quickSleeper(t)
+	c, other := s.container("c1"), s.run("c2")
+	s.sleeps()
+	resume := make(chan struct{})
+	s.host.Monitor.Hook(fake.StepResume, func(context.Context, *fake.VM) error {
+		<-resume
+		return nil
+	})
+	sent := make(chan struct{})
+	note := sync.OnceFunc(func() { close(sent) })
+	s.host.Agent.Hook("Kill", func(context.Context, proto.Message) error {
+		note()
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := initOf(t, c).Kill(ctx, uint32(unix.SIGKILL), true); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("killed a container whose pod does not wake: %v", err)
+	}
+	close(resume)
+	await(t, "the guest's SIGKILL", sent)
+	if status := statusOf(t, initOf(t, c)); status != 137 {
+		t.Errorf("exit status %d, want 137", status)
+	}
+	s.observer.expect(t, "c1=137")
+	if state := other.Info().State; state != virtcontainers.Running {
+		t.Errorf("the other container is %v", state)
 	}
 }

@@ -63,6 +63,66 @@ func TestStartOutlivesItsCall(t *testing.T) {
 	}
 }
 
+// An init that the guest starts after its caller has given up is running, as with other
+// runtimes, and is announced.
+func TestStartOfInitOutlivesItsCall(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		t.Run(when, func(t *testing.T) {
+			p := newPod(t)
+			p.run(sandboxID)
+			c := p.create("c1")
+			ctx, giveUp := context.WithCancel(t.Context())
+			hook := func(context.Context, proto.Message) error {
+				giveUp()
+				return nil
+			}
+			switch when {
+			case "before":
+				p.host.Agent.Hook("Start", hook)
+			case "after":
+				p.host.Agent.After("Start", hook)
+			}
+			announced := 0
+			if err := initOf(t, c).Start(ctx, func(virtcontainers.ProcessInfo) { announced++ }); err != nil || announced != 1 {
+				t.Errorf("start: %v, announced %d times", err, announced)
+			}
+			if state := c.Info().State; state != virtcontainers.Running {
+				t.Errorf("the container is %s", state)
+			}
+		})
+	}
+}
+
+// A start that the guest does not answer ends with the sandbox at the latest.
+func TestStopEndsAStart(t *testing.T) {
+	p := newPod(t)
+	p.run(sandboxID)
+	c := p.create("c1")
+	hanging, ended := p.host.Agent.Hang("Start"), make(chan error, 1)
+	go func() { ended <- initOf(t, c).Start(t.Context(), ignore) }()
+	await(t, "the start", hanging)
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := await(t, "the start's end", ended); err == nil {
+		t.Error("a container of a sandbox that has ended was started")
+	}
+}
+
+// What has been given up before the guest is asked to start it stays created.
+func TestStartOfInitGivenUpBefore(t *testing.T) {
+	p := newPod(t)
+	p.run(sandboxID)
+	c := p.create("c1")
+	ctx, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	never := func(virtcontainers.ProcessInfo) { t.Error("a start that failed was announced") }
+	if err := initOf(t, c).Start(ctx, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("start: %v", err)
+	}
+	p.start(initOf(t, c))
+}
+
 // A process that the guest still runs, although it has reported its exit, gets SIGKILL
 // until it is deleted.
 func TestKillIsRepeatedUntilTheDeletion(t *testing.T) {

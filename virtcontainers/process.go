@@ -40,6 +40,8 @@ type Process struct {
 	heard chan struct{}
 	// doomed is closed when the process gets its first SIGKILL.
 	doomed chan struct{}
+	// unsent has an entry when a SIGKILL may not have reached the guest.
+	unsent chan struct{}
 
 	mu    sync.Mutex // guards what follows
 	state State
@@ -68,7 +70,7 @@ func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
 		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
 		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
-		removed: make(chan struct{}), heard: make(chan struct{}), doomed: make(chan struct{}),
+		removed: make(chan struct{}), heard: make(chan struct{}), doomed: make(chan struct{}), unsent: make(chan struct{}, 1),
 	}
 }
 
@@ -171,7 +173,10 @@ func (p *Process) start(ctx context.Context) error {
 		}
 		p.container.sandbox.network.OpenResolvers(ctx, p.container.Bundle.ResolvConf())
 	}
-	if err := p.startInGuest(ctx, client); err != nil || p.execID != "" {
+	if p.execID != "" {
+		return p.startInGuest(ctx, client)
+	}
+	if err := p.startInit(ctx, client); err != nil {
 		return err
 	}
 	return p.container.runPoststart(ctx)
@@ -188,6 +193,21 @@ func (c *Container) awaitNetwork(ctx context.Context) error {
 		return fmt.Errorf("give the guest the network of its namespace: %w", err)
 	}
 	return nil
+}
+
+// startInit is startInGuest for an init, whose start goes on if its caller gives it up: the
+// guest would run it all the same, and it would count as created.
+func (p *Process) startInit(ctx context.Context, client *guest.Client) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	lasting := context.WithoutCancel(ctx)
+	if end, ok := ctx.Deadline(); ok && time.Until(end) > guest.CallTimeout {
+		var cancel context.CancelFunc
+		lasting, cancel = context.WithDeadline(lasting, end)
+		defer cancel()
+	}
+	return p.startInGuest(lasting, client)
 }
 
 // startInGuest runs the process; the init of a restored container runs on.
@@ -269,6 +289,7 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 		_, err = client.Task().Kill(ctx, req)
 	}
 	if err != nil && !p.endedWith(ctx, err) && !p.endedUntold(err) {
+		p.noteUnsent(signal)
 		return fmt.Errorf("kill %s: %w", p.name(), guest.Err(err))
 	}
 	return nil

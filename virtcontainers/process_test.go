@@ -175,15 +175,19 @@ func TestStart(t *testing.T) {
 func TestStartTwiceAtOnce(t *testing.T) {
 	p := newPod(t)
 	process := initOf(t, p.create(sandboxID))
-	hanging := p.host.Agent.Hang("Start")
-	ctx, cancel := context.WithCancel(t.Context())
-	failed := make(chan error, 1)
-	go func() { failed <- process.Start(ctx, ignore) }()
-	await(t, "the first start", hanging)
+	begun, release := make(chan struct{}), make(chan struct{})
+	p.host.Agent.Hook("Start", func(context.Context, proto.Message) error {
+		close(begun)
+		<-release
+		return nil
+	})
+	started := make(chan error, 1)
+	go func() { started <- process.Start(t.Context(), ignore) }()
+	await(t, "the first start", begun)
 	wantError(t, "the second start", process.Start(t.Context(), ignore), errdefs.IsFailedPrecondition, "being started")
-	cancel()
-	if err := await(t, "the end of the first start", failed); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+	close(release)
+	if err := await(t, "the end of the first start", started); err != nil {
+		t.Error(err)
 	}
 }
 

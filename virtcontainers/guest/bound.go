@@ -8,10 +8,10 @@ import (
 	"github.com/containerd/ttrpc"
 )
 
-// callTimeout bounds a call whose caller set no deadline: some engines wait
+// CallTimeout bounds a call whose caller set no deadline: some engines wait
 // without end, holding a lock, and a guest that answers pings may still never
 // answer this call. It is longer than anything that a guest does under load.
-const callTimeout = time.Minute
+const CallTimeout = time.Minute
 
 // bound returns an interceptor that bounds calls without a deadline.
 func bound(timeout time.Duration) ttrpc.UnaryClientInterceptor {

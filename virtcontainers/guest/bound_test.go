@@ -20,7 +20,7 @@ func TestCallsAreBounded(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		own, takes time.Duration // own is the caller's bound; 0 is none
-	}{{"without a bound", 0, callTimeout}, {"with a longer one", time.Hour, time.Hour}, {"with a shorter one", time.Second, time.Second}} {
+	}{{"without a bound", 0, CallTimeout}, {"with a longer one", time.Hour, time.Hour}, {"with a shorter one", time.Second, time.Second}} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := context.Background()
@@ -30,7 +30,7 @@ func TestCallsAreBounded(t *testing.T) {
 					defer cancel()
 				}
 				begin := time.Now()
-				err := bound(callTimeout)(ctx, nil, nil, &ttrpc.UnaryClientInfo{FullMethod: "/x/Start"}, silent)
+				err := bound(CallTimeout)(ctx, nil, nil, &ttrpc.UnaryClientInfo{FullMethod: "/x/Start"}, silent)
 				if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != test.takes {
 					t.Errorf("after %v: %v", time.Since(begin), err)
 				}

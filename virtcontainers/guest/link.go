@@ -84,7 +84,7 @@ func (c *Client) newLink(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	l := new(link)
-	l.rpc = ttrpc.NewClient(takingConn{conn}, ttrpc.WithUnaryClientInterceptor(c.passing(l, observed(c.calls, bound(callTimeout)))))
+	l.rpc = ttrpc.NewClient(takingConn{conn}, ttrpc.WithUnaryClientInterceptor(c.passing(l, observed(c.calls, bound(CallTimeout)))))
 	l.task, l.guest = task.NewTTRPCTaskClient(l.rpc), api.NewGuestClient(l.rpc)
 	return l, nil
 }

@@ -42,7 +42,7 @@ func TestOpensAreBounded(t *testing.T) {
 			return pipe{host}, nil
 		},
 	}
-	bounds := []struct{ own, takes time.Duration }{{0, callTimeout}, {time.Hour, time.Hour}, {time.Second, time.Second}}
+	bounds := []struct{ own, takes time.Duration }{{0, CallTimeout}, {time.Hour, time.Hour}, {time.Second, time.Second}}
 	for what, open := range opens {
 		for how, dial := range guests {
 			t.Run(what+" of a guest that "+how, func(t *testing.T) {

@@ -28,13 +28,13 @@ func within(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, invok
 	}
 }
 
-// takingConn is closed when the guest takes nothing for callTimeout. A part of a
+// takingConn is closed when the guest takes nothing for CallTimeout. A part of a
 // message may have been sent then, so nothing can follow.
 type takingConn struct{ Conn }
 
 // Write implements net.Conn.
 func (c takingConn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(callTimeout)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(CallTimeout)); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Write(p)

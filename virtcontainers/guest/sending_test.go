@@ -17,7 +17,7 @@ func TestConnectionThatTakesNothingEnds(t *testing.T) {
 		defer peer.Close()
 		began := time.Now()
 		_, err := takingConn{pipe{host}}.Write([]byte("x"))
-		if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took != callTimeout {
+		if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took != CallTimeout {
 			t.Errorf("after %v the write ended with %v", took, err)
 		}
 		if n, err := peer.Read(make([]byte, 1)); err == nil {

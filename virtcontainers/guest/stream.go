@@ -71,7 +71,7 @@ type answer interface {
 func (c *Client) open(ctx context.Context, port uint32, first proto.Message, reply answer) (Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("the guest did not answer within %v: %w", callTimeout, context.DeadlineExceeded))
+		ctx, cancel = context.WithTimeoutCause(ctx, CallTimeout, fmt.Errorf("the guest did not answer within %v: %w", CallTimeout, context.DeadlineExceeded))
 		defer cancel()
 	}
 	leave, err := c.enter(ctx, fmt.Sprintf("a connection (%s)", first.ProtoReflect().Descriptor().Name()))
