@@ -22,6 +22,12 @@ type machine struct {
 	files *guestfs.Pod
 }
 
+// errMachineStays is why something of a pod's stays after its end.
+var errMachineStays = errors.New("the machine's process has been killed and has not ended")
+
+// hasMachine reports whether the machine's process exists.
+func (m *machine) hasMachine() bool { return m.vm != nil && !closed(m.vm.Done()) }
+
 // whileAlive returns a context that also ends when the VM or virtiofsd does.
 func (m *machine) whileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)

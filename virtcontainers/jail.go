@@ -77,6 +77,15 @@ func (j *jail) makeMemoryDir(dir, name string, state *persist.Store) error {
 	return nil
 }
 
+// closeJail releases what openJail reserved, unless the machine has not ended: no other
+// may run as its user.
+func (s *Sandbox) closeJail(context.Context) error {
+	if s.hasMachine() {
+		return errMachineStays
+	}
+	return s.jail.close()
+}
+
 // close releases what openJail reserved; the VMM must have ended. For a nil
 // jail it does nothing.
 func (j *jail) close() error {

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -58,6 +59,30 @@ func TestMachineOfItsOwnUser(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
+}
+
+// A machine that does not end keeps its user and its cgroups.
+func TestMachineThatStays(t *testing.T) {
+	t.Parallel() // it waits
+	host := newHost(t)
+	s, err := virtcontainers.New(t.Context(), host.Platform(), jailedPod(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Monitor.Fail(fake.StepStop, errInjected)
+	err = s.Stop(t.Context())
+	for _, step := range []string{"undo vm", "undo user: the machine's process", "undo cgroup: the machine's process"} {
+		if err == nil || !strings.Contains(err.Error(), step) {
+			t.Errorf("%q is not in %v", step, err)
+		}
+	}
+	other := jailedPod("")
+	other.ID = "other"
+	if _, err := virtcontainers.New(t.Context(), host.Platform(), other); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		t.Errorf("a second machine: %v", err)
+	}
+	host.VM().Die(errDied)
+	removeMarked(t, host)
 }
 
 // A failed boot releases its user: the next boot gets it, although it is the

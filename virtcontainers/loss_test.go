@@ -3,6 +3,8 @@ package virtcontainers_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -188,6 +190,22 @@ func TestStop(t *testing.T) {
 	checkNothingLeft(t, p.host)
 }
 
+// removeMarked removes the record of a machine that did not end, as a later sweep does.
+func removeMarked(t *testing.T, host *fakeguest.Host) {
+	t.Helper()
+	dir := host.Platform().StateDir()
+	rec, err := persist.Load(dir, sandboxID)
+	if err != nil || rec.VM.PID == 0 {
+		t.Errorf("the record is %+v, %v", rec, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, sandboxID, "removing")); err != nil {
+		t.Errorf("the record has no mark: %v", err)
+	}
+	if err := persist.Remove(dir, sandboxID); err != nil {
+		t.Error(err)
+	}
+}
+
 // Stop returns the teardown's errors.
 func TestStopFails(t *testing.T) {
 	t.Parallel() // it waits, and so do others
@@ -197,6 +215,7 @@ func TestStopFails(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	p.host.VM().Die(errDied)
+	removeMarked(t, p.host)
 	eventually(t, "the machine's end", func() bool {
 		left, err := p.host.Leftovers()
 		return err == nil && len(left) == 0

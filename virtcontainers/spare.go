@@ -280,7 +280,7 @@ func (s *Sandbox) endAdopted(ctx context.Context) error {
 		func(context.Context) error { return from.client.Close() },
 		from.vm.Stop,
 		func(context.Context) error { return from.transport.Close() },
-		func(context.Context) error { return from.jail.close() },
+		from.closeJail,
 		from.files.Close,
 	} {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)

@@ -26,12 +26,12 @@ func BootSteps() []string {
 // bootSteps returns the steps of the boot, in order, each with its undo.
 func (s *Sandbox) bootSteps() []step {
 	steps := []step{
-		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
+		{"state", s.openState, s.closeState},
 		{"netns", func(ctx context.Context) error { return s.network.Open(ctx) }, func(ctx context.Context) error { return s.network.Close(ctx) }},
-		{"cgroup", s.openCgroup, func(ctx context.Context) error { return s.sizing.CloseCgroup(ctx) }},
+		{"cgroup", s.openCgroup, s.closeCgroup},
 		{"standins", s.openStandIns, func(ctx context.Context) error { return s.standIns.close(ctx, s.Containers()) }},
 		{"share", s.openFiles, func(ctx context.Context) error { return s.files.Close(ctx) }},
-		{"user", s.openJail, func(context.Context) error { return s.jail.close() }},
+		{"user", s.openJail, s.closeJail},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"network", func(ctx context.Context) error { return s.network.Plug(ctx, s.vm) }, nil},
@@ -90,10 +90,29 @@ func (s *Sandbox) openState(context.Context) error {
 	return nil
 }
 
+// closeState removes the record. That of a machine that has not ended stays: with the
+// mark, a later start on this host removes what it names (SweepAbandoned).
+func (s *Sandbox) closeState(context.Context) error {
+	if s.hasMachine() {
+		return persist.BeginRemoval(s.platform.StateDir(), s.platform.Owner.Name(s.ID))
+	}
+	return s.state.Remove()
+}
+
 func (s *Sandbox) openCgroup(ctx context.Context) error {
 	return s.sizing.OpenCgroup(ctx, func(dirs []string) error {
 		return s.state.Update(func(r *persist.Record) { r.Cgroups = dirs })
 	})
+}
+
+// closeCgroup removes the pod's cgroups, unless the machine has not ended: it would be
+// moved out of its limits.
+func (s *Sandbox) closeCgroup(ctx context.Context) error {
+	if s.hasMachine() {
+		s.sizing.LeaveCgroup()
+		return errMachineStays
+	}
+	return s.sizing.CloseCgroup(ctx)
 }
 
 // fileOptions describe the pod's files.

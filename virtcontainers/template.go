@@ -218,8 +218,8 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, lock *fa
 // afterwards.
 func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
 	steps := []step{
-		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
-		{"user", s.openJail, func(context.Context) error { return s.jail.close() }},
+		{"state", s.openState, s.closeState},
+		{"user", s.openJail, s.closeJail},
 		{"vm", func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		// The first device has the same PCI slot in every machine that starts
 		// from this one. Without any device the guest would leave no room for
