@@ -61,7 +61,7 @@ func (s *Sandbox) hibernate(ctx context.Context) (*slept, error) {
 		return nil, err
 	}
 	if s.isStopping() {
-		return nil, fmt.Errorf("it is ending: %w", errdefs.ErrFailedPrecondition)
+		return nil, errEnding
 	}
 	quiet, cancel := context.WithTimeout(ctx, quietWait)
 	defer cancel()
@@ -75,8 +75,7 @@ func (s *Sandbox) hibernate(ctx context.Context) (*slept, error) {
 		return nil, errors.Join(err, z.hush(), s.continueAfter(ctx, err), z.close())
 	}
 	z.done.Store(true)
-	s.calls.sleep()
-	return z, nil
+	return z, s.calls.sleep()
 }
 
 // setSlept sets what a sandbox that hibernates, or falls asleep, is woken from;

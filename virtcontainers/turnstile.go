@@ -34,7 +34,12 @@ type turnstile struct {
 	wantedBy string
 	// wake begins to wake the sandbox, which ends with open. It must not block.
 	wake func()
+	// ended is set once the sandbox has ended: it does not sleep any more.
+	ended bool
 }
+
+// errEnding is why a sandbox that is ending does not hibernate.
+var errEnding = fmt.Errorf("it is ending: %w", errdefs.ErrFailedPrecondition)
 
 type wakefulness int
 
@@ -160,6 +165,8 @@ func (t *turnstile) tryLock() (idle <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
+	case t.ended:
+		return nil, errEnding
 	case t.state == asleep:
 		return nil, fmt.Errorf("it hibernates already: %w", errdefs.ErrFailedPrecondition)
 	case t.state == fallingAsleep:
@@ -205,15 +212,27 @@ func (t *turnstile) caller() string {
 }
 
 // sleep marks the sandbox asleep. The next call wakes it, or one that waits
-// already.
-func (t *turnstile) sleep() {
+// already. It fails with errdefs.ErrFailedPrecondition if the sandbox has ended.
+func (t *turnstile) sleep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ended {
+		return errEnding
+	}
 	t.state = asleep
 	if t.waiting > 0 {
 		t.state = waking
 		t.wake()
 	}
+	return nil
+}
+
+// end opens the turnstile of a sandbox that has ended.
+func (t *turnstile) end() {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	t.open()
 }
 
 // open lets calls pass again.

@@ -50,7 +50,7 @@ func TestTurnstile(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		if err := all.lock(ctx); err == nil {
 			slept++
-			all.sleep()
+			fallsAsleep(t, &all)
 		}
 		cancel()
 		select {
@@ -86,7 +86,7 @@ func TestTurnstileStates(t *testing.T) {
 	if _, ok := all.tryEnter(); ok {
 		t.Error("entered while it falls asleep")
 	}
-	all.sleep()
+	fallsAsleep(t, &all)
 	if err := all.lock(t.Context()); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("locked while it sleeps: %v", err)
 	}
@@ -127,7 +127,7 @@ func TestEnterAwake(t *testing.T) {
 		passed <- err
 	}()
 	time.Sleep(10 * time.Millisecond) // until it waits
-	all.sleep()
+	fallsAsleep(t, &all)
 	if _, err := all.enterAwake(short); err == nil {
 		t.Error("entered while it sleeps")
 	}
@@ -137,5 +137,35 @@ func TestEnterAwake(t *testing.T) {
 	all.open()
 	if err := <-passed; err != nil {
 		t.Error(err)
+	}
+}
+
+func fallsAsleep(t *testing.T, all *turnstile) {
+	t.Helper()
+	if err := all.sleep(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A sandbox that has ended does not sleep, whenever it began to, and holds no call.
+func TestTurnstileOfEndedSandbox(t *testing.T) {
+	all := turnstile{wake: func() { t.Error("woken") }}
+	if err := all.lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all.end()
+	if err := all.sleep(); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("asleep: %v", err)
+	}
+	if err := all.lock(t.Context()); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("locked: %v", err)
+	}
+	leave, err := all.enter(t.Context(), "a call")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	if all.calls != 0 || all.waiting != 0 {
+		t.Errorf("%d calls, %d wait", all.calls, all.waiting)
 	}
 }

@@ -108,7 +108,7 @@ func (s *Sandbox) hibernation() *Hibernation {
 // endSleep removes what a sandbox that ends has of its hibernation. Calls that
 // wait for its end fail now.
 func (s *Sandbox) endSleep() error {
-	defer s.calls.open()
+	defer s.calls.end()
 	s.mu.Lock()
 	z := s.slept
 	s.slept = nil
