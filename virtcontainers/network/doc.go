@@ -44,8 +44,9 @@
 //
 // Close removes what was made: qdiscs and filters on links, macvtaps and ifbs.
 // If this process is killed, Clean does so from the record that Options.Save got.
-// Taps vanish with the last process that has them open. Clean changes only the
-// namespace that was opened, even if its path leads to another one now.
+// Taps vanish with the last process that has them open, and the links' reception of all
+// multicast ends with this process (multicast.go). Clean changes only the namespace that
+// was opened, even if its path leads to another one now.
 //
 // While a pod hibernates, a Doorbell reports packets for it.
 package network

@@ -28,6 +28,8 @@ type namespace struct {
 	*netlink.Handle
 	file *os.File
 	id   identity
+	// packets has the memberships of receiveMulticast; nil before the first.
+	packets *os.File
 }
 
 // openNamespace opens the network namespace at path and a netlink socket in
@@ -88,5 +90,8 @@ func (ns *namespace) do(f func() error) error { return netns.Do(ns.file, f) }
 
 func (ns *namespace) close() error {
 	ns.Handle.Close()
+	if ns.packets != nil {
+		ns.packets.Close()
+	}
 	return ns.file.Close()
 }

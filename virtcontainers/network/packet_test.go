@@ -152,23 +152,6 @@ func TestDHCPAnswers(t *testing.T) {
 	}
 }
 
-// A link receives the multicast of groups that only the guest has joined, and no
-// longer when the guest is gone.
-func TestMulticastIsReceived(t *testing.T) {
-	t.Parallel()
-	p := newPod(t)
-	all := func() bool { return linkOf(t, p.ns, "eth0").Attrs().RawFlags&unix.IFF_ALLMULTI != 0 }
-	n := p.open(t, Options{})
-	must(t, n.Plug(t.Context(), newMachine(t)))
-	if !all() {
-		t.Error("the link does not receive all multicast")
-	}
-	must(t, n.Close(t.Context()))
-	if all() {
-		t.Error("the link still receives all multicast")
-	}
-}
-
 // A link that only carries another one gets no NIC, which would take the other's
 // packets.
 func TestPacketsOfUpperLinks(t *testing.T) {

@@ -273,7 +273,6 @@ func (n *Network) planLink(l link) (joint, error) {
 		return want, n.checkTap()
 	}
 	want.Made, want.Kind = tapName(l.index), tapKind
-	want.Multicast = n.opts.Model != None && !l.multicast
 	switch n.opts.Model {
 	case TCFilter:
 		if n.opts.TxRate != 0 {

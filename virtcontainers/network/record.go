@@ -43,8 +43,8 @@ type joint struct {
 	Sockets uint16 `json:"sockets,omitempty"`
 	// Rate is set if the link's root qdisc is ours.
 	Rate bool `json:"rate,omitempty"`
-	// Multicast is set if the link receives all multicast because of us: the
-	// groups that the guest joins are unknown to it.
+	// Multicast is set if the link's flag IFF_ALLMULTI is to be cleared. Only earlier
+	// versions set the flag; receiveMulticast needs no record.
 	Multicast bool `json:"multicast,omitempty"`
 }
 
@@ -131,10 +131,9 @@ func (ns *namespace) undo(j joint) error {
 	if j.Rate {
 		errs = append(errs, ns.removeRate(j.Link))
 	}
+	errs = append(errs, ns.dropMulticast(j.Link))
 	if j.Multicast {
-		if err := ns.LinkSetAllmulticastOff(linkAt(j.Link)); err != nil && !isGone(err) {
-			errs = append(errs, fmt.Errorf("disable reception of all multicast: %w", err))
-		}
+		errs = append(errs, ns.clearMulticast(j.Link))
 	}
 	if j.Made != "" {
 		errs = append(errs, ns.removeLink(j.Made, j.Kind))

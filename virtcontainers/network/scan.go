@@ -48,9 +48,7 @@ type link struct {
 	withoutIPv6 bool
 	// settings are those that are not the namespace's usual ones.
 	settings []*api.Setting
-	// multicast is set if the link receives all multicast.
-	multicast bool
-	addrs     []netlink.Addr
+	addrs    []netlink.Addr
 	// tap is set if the link is itself a tap and needs no other.
 	tap bool
 }
@@ -172,8 +170,7 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 	found := link{
 		index: a.Index, name: a.Name, kind: l.Type(), mac: a.HardwareAddr, mtu: a.MTU,
 		noARP: a.RawFlags&unix.IFF_NOARP != 0, up: a.Flags&net.FlagUp != 0, addrs: addrs,
-		multicast: a.RawFlags&unix.IFF_ALLMULTI != 0,
-		tap:       tap != nil && tap.Mode == netlink.TUNTAP_MODE_TAP && !tap.NonPersist,
+		tap: tap != nil && tap.Mode == netlink.TUNTAP_MODE_TAP && !tap.NonPersist,
 	}
 	found.down = !found.up && !found.tap // a tap's state is that of the VM's other end
 	if err := found.check(a.EncapType); err != nil {

@@ -67,11 +67,8 @@ func (n *Network) connect(ctx context.Context, p *plan, tap int) error {
 
 // connectIn redirects what the link receives.
 func (n *Network) connectIn(ctx context.Context, p *plan, to int, as direction) (err error) {
-	if p.want.Multicast {
-		if err := n.ns.LinkSetAllmulticastOn(linkAt(p.link.index)); err != nil {
-			return fmt.Errorf("receive all multicast: %w", err)
-		}
-		p.made.Multicast = true
+	if err := n.ns.receiveMulticast(p.link.index); err != nil {
+		return err
 	}
 	if p.made.Ingress, err = n.ns.addIngress(p.link.index); err != nil {
 		return err

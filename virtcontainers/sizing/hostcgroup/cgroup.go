@@ -50,6 +50,7 @@ type Cgroup struct {
 	path   string
 	only   bool
 	places []place
+	proc   string // where processes are read; tests replace it
 }
 
 // place is a pod's cgroups in one hierarchy.
@@ -87,7 +88,7 @@ func New(opts Options) (*Cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cgroup{path: path, only: opts.Only}
+	c := &Cgroup{path: path, only: opts.Only, proc: "/proc"}
 	for _, h := range found {
 		p := place{hierarchy: h, home: h.of(self), shim: opts.Shim.in(h)}
 		if none || opts.Only || h.limitsMemory() || h.has(threadControllers...) || h.has(countsProcesses) {
@@ -197,10 +198,10 @@ func (p place) rest() string {
 	return p.pod
 }
 
-// AddVM moves a VM, and may be called again when the VM gets another vCPU or
-// more memory. If a limit above the pod's cgroup leaves no room for the
-// VM, the VM is charged to the overhead, and short has that limit;
-// otherwise, and with Options.Only, short is zero.
+// AddVM moves a VM, with the kernel's threads that work for it (workers.go), and may be
+// called again when the VM gets another vCPU or more memory. If a limit above the pod's
+// cgroup leaves no room for the VM, the VM is charged to the overhead, and short has that
+// limit; otherwise, and with Options.Only, short is zero.
 func (c *Cgroup) AddVM(vm VM) (short Short, err error) {
 	now, err := cgroupsOf(vm.PID)
 	if err != nil {
@@ -213,7 +214,7 @@ func (c *Cgroup) AddVM(vm VM) (short Short, err error) {
 		}
 		short = Short{max(short.Memory, less.Memory), max(short.Threads, less.Threads)}
 	}
-	return short, nil
+	return short, c.follow(vm.PID)
 }
 
 func (p place) addVM(now []byte, vm VM) (short Short, err error) {

@@ -20,6 +20,7 @@
 //	                                  cpuset)
 //	the VM's memory           pod     pod, if it fits          with the process
 //	the rest of the process   pod     overhead                 pod, if it fits
+//	vhost's kernel threads    with the rest of the process (workers.go)
 //
 // "It fits" if no memory limit above the pod's cgroup is less than what the VM
 // can use, and with v2 no limit of threads less than QEMU can need (short.go):
