@@ -34,6 +34,8 @@ type Runtime struct {
 	// It is called before each container is created, from any goroutine. nil does
 	// nothing.
 	Confine func() error
+	// LoadModule loads a module of the kernel, for sysctls that it has. nil loads none.
+	LoadModule func(name string) error
 	// Spans records the parts of each container's creation and start; nil
 	// records nothing.
 	Spans *spans.Recorder
@@ -165,11 +167,12 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 		return nil, fmt.Errorf("create container %s: %w: %w", at.ID, err, errdefs.ErrInvalidArgument)
 	}
 	weightless(config.Cgroups.Resources)
-	if err := setSysctls(netSysctls, "net/"); err != nil {
+	undo, err := sysctls{dir: procSys, load: r.LoadModule}.set(netSysctls, "net/")
+	if err != nil {
 		return nil, err
 	}
 	if err := setIPCSysctls(at.IPC, ipcSysctls); err != nil {
-		return nil, err
+		return nil, errors.Join(err, undo())
 	}
 	return config, nil
 }
