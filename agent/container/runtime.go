@@ -40,9 +40,10 @@ type Runtime struct {
 	// records nothing.
 	Spans *spans.Recorder
 
-	hooks   Hooks // see SetHooks
-	volumes podVolumes
-	threads threadLimits
+	hooks      Hooks // see SetHooks
+	volumes    podVolumes
+	threads    threadLimits
+	protection protection
 }
 
 // Stdio is what a process gets as its stdio. The files stay the caller's.
@@ -99,8 +100,10 @@ func (r *Runtime) startIn(c *Container, config *configs.Config, spec *specs.Spec
 	init, err := c.startInit(config, spec.Process, stdio, filepath.Join(r.StateDir, c.id))
 	if err != nil {
 		c.leaveVolumes(passBarriers)
+		return nil, err
 	}
-	return init, err
+	c.fitProtection(c.resources)
+	return init, nil
 }
 
 // confine confines the guest's containers. A kernel that cannot do it, such as one
@@ -123,7 +126,7 @@ func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string) (*
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", id, err)
 	}
-	c := &Container{id: id, lib: lib, resources: config.Cgroups.Resources, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config),
+	c := &Container{id: id, lib: lib, resources: config.Cgroups.Resources, protection: &r.protection, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config),
 		stage: stage{root: r.StateDir, id: id}, ownPIDs: config.Namespaces.IsPrivate(configs.NEWPID)}
 	if c.cgroups, err = manager.New(config.Cgroups); err != nil {
 		return nil, errors.Join(fmt.Errorf("create container %s: %w", id, err), r.abandon(lib, id))

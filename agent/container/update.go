@@ -42,7 +42,9 @@ func (c *Container) Update(ctx context.Context, res *specs.LinuxResources) error
 	if err != nil {
 		return fmt.Errorf("update container %s: %w", c.id, err)
 	}
+	before := c.resources
 	c.resources = merged
+	c.fitProtection(before, merged)
 	return nil
 }
 
