@@ -148,7 +148,7 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 
 func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
 	netSysctls := Adjust(spec, at)
-	ipcSysctls := takeIPCSysctls(spec.Linux, at)
+	ipcSysctls, names := takeIPCSysctls(spec.Linux, at), takeUTSNames(spec, at)
 	if dropped := dropBindData(spec.Mounts); len(dropped) > 0 {
 		log.L.WithField("container", at.ID).Infof("options that a bind mount cannot have were left out: %s", strings.Join(dropped, ", "))
 	}
@@ -175,6 +175,9 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 		return nil, err
 	}
 	if err := setIPCSysctls(at.IPC, ipcSysctls); err != nil {
+		return nil, errors.Join(err, undo())
+	}
+	if err := setUTSNames(at.UTS, names); err != nil {
 		return nil, errors.Join(err, undo())
 	}
 	return config, nil
