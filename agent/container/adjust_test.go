@@ -117,10 +117,10 @@ func TestAdjustUserNamespace(t *testing.T) {
 
 func TestSysctlFile(t *testing.T) {
 	tests := map[string]string{
-		"net.ipv4.ip_forward":               "/proc/sys/net/ipv4/ip_forward",
-		"net/ipv4/ip_forward":               "/proc/sys/net/ipv4/ip_forward",
-		"net.ipv4.conf.eth0/100.rp_filter":  "/proc/sys/net/ipv4/conf/eth0.100/rp_filter",
-		"net/ipv4/conf/eth0.100/rp_filter":  "/proc/sys/net/ipv4/conf/eth0.100/rp_filter",
+		"net.ipv4.ip_forward":               "net/ipv4/ip_forward",
+		"net/ipv4/ip_forward":               "net/ipv4/ip_forward",
+		"net.ipv4.conf.eth0/100.rp_filter":  "net/ipv4/conf/eth0.100/rp_filter",
+		"net/ipv4/conf/eth0.100/rp_filter":  "net/ipv4/conf/eth0.100/rp_filter",
 		"net.":                              "",
 		"net/../kernel/core_pattern":        "",
 		"net.//.kernel.core_pattern":        "",

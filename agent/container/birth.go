@@ -232,15 +232,8 @@ func (b *birth) finish(files *initStdio) error {
 			return err
 		}
 	}
-	if name := b.config.Hostname; name != "" {
-		if err := unix.Sethostname([]byte(name)); err != nil {
-			return os.NewSyscallError("sethostname", err)
-		}
-	}
-	if name := b.config.Domainname; name != "" {
-		if err := unix.Setdomainname([]byte(name)); err != nil {
-			return os.NewSyscallError("setdomainname", err)
-		}
+	if err := (utsNames{host: b.config.Hostname, domain: b.config.Domainname}).set(); err != nil {
+		return err
 	}
 	return b.root.Finish()
 }

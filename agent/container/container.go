@@ -33,7 +33,9 @@ type Container struct {
 	cgroups cgroups.Manager
 	// resources are its limits and device rules.
 	resources *cgroups.Resources
-	children  command.Children
+	// protection is of all containers.
+	protection *protection
+	children   command.Children
 	// cgroup is the container's path in the cgroup hierarchy.
 	cgroup string
 	// uid and gid are those of the container's root in the guest.
@@ -150,6 +152,7 @@ func (c *Container) Destroy() error {
 	if err := c.lib.Destroy(); err != nil {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)
 	}
+	c.fitProtection(c.resources)
 	_ = c.waiting.Close()
 	settled := sync.OnceValue(passBarriers)
 	c.noteKept(c.init.close(settled))

@@ -21,8 +21,10 @@
 //
 // The OCI spec is the host's; Adjust makes it fit the guest, where the pod is
 // the machine: its network is the guest's own and its IPC and UTS namespaces
-// are shared by all containers. Limits that the guest's kernel does not enforce
-// are left out and logged (fitResources).
+// are shared by all containers. The agent sets what belongs to them (sysctls,
+// podsysctl.go, poduts.go). Limits that the guest's kernel does not enforce are left
+// out and logged (fitResources). What containers protect from reclaim, their common
+// parent protects too (protection).
 //
 // Containers cannot make AF_VSOCK sockets, which would reach the host
 // (RefuseVsock).

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/containerd/log"
+	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -48,12 +50,24 @@ func spawnRlimits(list []configs.Rlimit) []spawn.Rlimit {
 }
 
 // Exec starts one more process in the container. It blocks until the process
-// executes its program.
+// executes its program. If the container has ended, or ends meanwhile, it fails with
+// ErrFailedPrecondition.
 func (c *Container) Exec(spec *specs.Process, stdio Stdio) (*Process, error) {
 	if err := checkProcess(spec); err != nil {
 		return nil, err
 	}
 	sayLost(c.id, adjustProcess(spec))
+	p, err := c.startExec(spec, stdio)
+	if err != nil && c.init.isEnding() {
+		// What is missing of the init or refused by its namespaces would read as if
+		// the program were not there or the guest had no memory.
+		log.L.WithField("container", c.id).WithError(err).Debug("an exec raced with the container's end")
+		return nil, c.precondition("exec in", libcontainer.ErrNotRunning, nil)
+	}
+	return p, err
+}
+
+func (c *Container) startExec(spec *specs.Process, stdio Stdio) (*Process, error) {
 	if c.needsStage(spec) {
 		lib, err := c.stage.view(c.lib, c.init)
 		if err != nil {

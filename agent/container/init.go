@@ -1,10 +1,13 @@
 package container
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,6 +82,31 @@ func (i initProcess) check() error {
 	var failed error
 	err = raw.Control(func(fd uintptr) { failed = unix.PidfdSendSignal(int(fd), 0, nil, 0) })
 	return errors.Join(err, failed)
+}
+
+// exiting is set in the flags of a process that has begun to end (include/linux/sched.h,
+// PF_EXITING).
+const exiting = 0x4
+
+// isEnding reports whether the process has ended or has begun to. From then on it has
+// no root directory, and later its PID namespace takes no process, although the kernel
+// may wait for those that are there before the pidfd reports the end
+// (kernel/pid_namespace.c, zap_pid_ns_processes).
+func (i initProcess) isEnding() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", i.pid))
+	if i.check() != nil { // It was another process's.
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	afterName := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const flags = 6 // proc_pid_stat(5): the ninth field, and the third is the first here
+	if len(afterName) <= flags {
+		return false
+	}
+	n, err := strconv.ParseUint(afterName[flags], 10, 32)
+	return err == nil && n&exiting != 0
 }
 
 // joinRoot opens the root directory of the init's mount namespace on a thread that

@@ -49,6 +49,7 @@ func setIPCSysctls(path string, values map[string]string) error {
 		if err := enter(unix.CLONE_NEWIPC, path); err != nil {
 			return err
 		}
-		return setSysctls(values, "kernel/", "fs/mqueue/")
+		_, err := sysctls{dir: procSys}.set(values, "kernel/", "fs/mqueue/")
+		return err
 	})
 }

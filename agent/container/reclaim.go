@@ -1,6 +1,7 @@
 package container
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,11 +23,14 @@ const reclaimTries = 16
 // its page cache. It fails with ErrFailedPrecondition if more than that is in use:
 // cgroup v2 would set the limit and kill the container's processes
 // (Documentation/admin-guide/cgroup-v2.rst, "memory.max"). Version 1 refuses it, as
-// users of engines expect it.
-func fitMemory(dir string, limit int64) error {
+// users of engines expect it. Once ctx has ended it tries no more.
+func fitMemory(ctx context.Context, dir string, limit int64) error {
 	for range reclaimTries {
 		used, err := memoryUsed(dir)
 		if err != nil || used <= limit {
+			return err
+		}
+		if err := lateUpdate(ctx); err != nil {
 			return err
 		}
 		if err := reclaim(dir, used-limit); errors.Is(err, fs.ErrNotExist) { // before Linux 5.19

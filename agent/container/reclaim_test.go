@@ -1,6 +1,8 @@
 package container
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,12 +35,27 @@ func TestFitMemory(t *testing.T) {
 		if test.reclaim {
 			write("memory.reclaim", "")
 		}
-		if err := fitMemory(dir, test.limit); errdefs.IsFailedPrecondition(err) != test.refused || err != nil && !test.refused {
+		if err := fitMemory(t.Context(), dir, test.limit); errdefs.IsFailedPrecondition(err) != test.refused || err != nil && !test.refused {
 			t.Errorf("%s: %v, refused %v", name, err, test.refused)
 		}
 		asked, err := os.ReadFile(filepath.Join(dir, "memory.reclaim"))
 		if string(asked) != test.asked || os.IsNotExist(err) == test.reclaim {
 			t.Errorf("%s: asked to reclaim %q (%v), want %q", name, asked, err, test.asked)
 		}
+	}
+}
+
+// For a host that does not wait any more, nothing is reclaimed.
+func TestFitMemoryForNoHost(t *testing.T) {
+	dir := t.TempDir()
+	reclaim := filepath.Join(dir, "memory.reclaim")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "memory.current"), []byte("4096\n"), 0o600), os.WriteFile(reclaim, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	err := fitMemory(ctx, dir, 3000)
+	if asked, readErr := os.ReadFile(reclaim); !errors.Is(err, context.Canceled) || len(asked) != 0 || readErr != nil {
+		t.Errorf("%v, asked for %q, %v", err, asked, readErr)
 	}
 }

@@ -34,13 +34,16 @@ type Runtime struct {
 	// It is called before each container is created, from any goroutine. nil does
 	// nothing.
 	Confine func() error
+	// LoadModule loads a module of the kernel, for sysctls that it has. nil loads none.
+	LoadModule func(name string) error
 	// Spans records the parts of each container's creation and start; nil
 	// records nothing.
 	Spans *spans.Recorder
 
-	hooks   Hooks // see SetHooks
-	volumes podVolumes
-	threads threadLimits
+	hooks      Hooks // see SetHooks
+	volumes    podVolumes
+	threads    threadLimits
+	protection protection
 }
 
 // Stdio is what a process gets as its stdio. The files stay the caller's.
@@ -97,8 +100,10 @@ func (r *Runtime) startIn(c *Container, config *configs.Config, spec *specs.Spec
 	init, err := c.startInit(config, spec.Process, stdio, filepath.Join(r.StateDir, c.id))
 	if err != nil {
 		c.leaveVolumes(passBarriers)
+		return nil, err
 	}
-	return init, err
+	c.fitProtection(c.resources)
+	return init, nil
 }
 
 // confine confines the guest's containers. A kernel that cannot do it, such as one
@@ -121,7 +126,7 @@ func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string) (*
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", id, err)
 	}
-	c := &Container{id: id, lib: lib, resources: config.Cgroups.Resources, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config),
+	c := &Container{id: id, lib: lib, resources: config.Cgroups.Resources, protection: &r.protection, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config),
 		stage: stage{root: r.StateDir, id: id}, ownPIDs: config.Namespaces.IsPrivate(configs.NEWPID)}
 	if c.cgroups, err = manager.New(config.Cgroups); err != nil {
 		return nil, errors.Join(fmt.Errorf("create container %s: %w", id, err), r.abandon(lib, id))
@@ -143,7 +148,7 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 
 func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
 	netSysctls := Adjust(spec, at)
-	ipcSysctls := takeIPCSysctls(spec.Linux, at)
+	ipcSysctls, names := takeIPCSysctls(spec.Linux, at), takeUTSNames(spec, at)
 	if dropped := dropBindData(spec.Mounts); len(dropped) > 0 {
 		log.L.WithField("container", at.ID).Infof("options that a bind mount cannot have were left out: %s", strings.Join(dropped, ", "))
 	}
@@ -165,11 +170,15 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 		return nil, fmt.Errorf("create container %s: %w: %w", at.ID, err, errdefs.ErrInvalidArgument)
 	}
 	weightless(config.Cgroups.Resources)
-	if err := setSysctls(netSysctls, "net/"); err != nil {
+	undo, err := sysctls{dir: procSys, load: r.LoadModule}.set(netSysctls, "net/")
+	if err != nil {
 		return nil, err
 	}
 	if err := setIPCSysctls(at.IPC, ipcSysctls); err != nil {
-		return nil, err
+		return nil, errors.Join(err, undo())
+	}
+	if err := setUTSNames(at.UTS, names); err != nil {
+		return nil, errors.Join(err, undo())
 	}
 	return config, nil
 }

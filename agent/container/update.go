@@ -1,6 +1,7 @@
 package container
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,35 +15,65 @@ import (
 
 // Update changes the resource limits that res sets. The other limits and the
 // device rules stay as they are. A limit of memory that is less than what the
-// container uses is refused, with ErrFailedPrecondition.
-func (c *Container) Update(res *specs.LinuxResources) error {
+// container uses is refused, with ErrFailedPrecondition. If ctx ends meanwhile, the
+// limits are those of before: for the host the update has failed.
+func (c *Container) Update(ctx context.Context, res *specs.LinuxResources) error {
 	adjustResources(res)
 	sayLost(c.id, fitResources(res, parentHas))
 	res.Devices = nil
+	if !c.init.isAlive() {
+		return c.precondition("update", libcontainer.ErrNotRunning, nil)
+	}
+	// This may last, and other changes do not wait for it.
+	if m := res.Memory; m != nil && m.Limit != nil && *m.Limit > 0 {
+		if err := fitMemory(ctx, c.cgroups.Path(""), *m.Limit); err != nil {
+			return fmt.Errorf("update container %s: %w", c.id, err)
+		}
+	}
 	c.cgroupMu.Lock()
 	defer c.cgroupMu.Unlock()
 	if !c.init.isAlive() {
 		return c.precondition("update", libcontainer.ErrNotRunning, nil)
 	}
 	merged, err := updated(c.resources, res)
+	if err == nil {
+		err = c.setLimits(ctx, merged)
+	}
 	if err != nil {
 		return fmt.Errorf("update container %s: %w", c.id, err)
 	}
-	if m := res.Memory; m != nil && m.Limit != nil && *m.Limit > 0 {
-		if err := fitMemory(c.cgroups.Path(""), *m.Limit); err != nil {
-			return fmt.Errorf("update container %s: %w", c.id, err)
-		}
+	before := c.resources
+	c.resources = merged
+	c.fitProtection(before, merged)
+	return nil
+}
+
+// setLimits sets all limits, or none if it fails or ctx ends. cgroupMu must be held.
+func (c *Container) setLimits(ctx context.Context, limits *cgroups.Resources) error {
+	if err := lateUpdate(ctx); err != nil {
+		return err
 	}
 	before := c.resources
 	before.Freezer = cgroups.Undefined
-	if err := c.cgroups.Set(merged); err != nil {
-		if undo := c.cgroups.Set(before); undo != nil {
-			log.L.WithField("container", c.id).Warnf("a failed update of its limits cannot be undone: %v", undo)
-		}
-		return fmt.Errorf("update container %s: %w", c.id, err)
+	err := c.cgroups.Set(limits)
+	if err == nil {
+		err = lateUpdate(ctx)
 	}
-	c.resources = merged
-	return nil
+	if err == nil {
+		return nil
+	}
+	if undo := c.cgroups.Set(before); undo != nil {
+		log.L.WithField("container", c.id).Warnf("a failed update of its limits cannot be undone: %v", undo)
+	}
+	return err
+}
+
+// lateUpdate is the error of an update for which the host does not wait any more.
+func lateUpdate(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("the limits were to be set too late for the host: %w", context.Cause(ctx))
 }
 
 // updated returns a container's limits after an update; old is not changed.

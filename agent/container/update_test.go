@@ -1,7 +1,11 @@
 package container
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"os"
+	"slices"
 	"testing"
 
 	"github.com/opencontainers/cgroups"
@@ -67,5 +71,50 @@ func TestCheckBeforeUpdateIsOfOneUpdate(t *testing.T) {
 		if got := after(t, test.updates...).MemoryCheckBeforeUpdate; got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
+	}
+}
+
+// recordedCgroup is a cgroup whose limits are recorded.
+type recordedCgroup struct {
+	cgroups.Manager
+	dir   string
+	set   []int64 // its CPU quotas
+	onSet func()
+}
+
+func (c *recordedCgroup) Path(string) string { return c.dir }
+
+func (c *recordedCgroup) Set(r *cgroups.Resources) error {
+	c.set = append(c.set, r.CpuQuota)
+	c.onSet()
+	return nil
+}
+
+// An update that takes effect when the host does not wait for it any more is undone.
+func TestUpdateForNoHost(t *testing.T) {
+	init, err := openInit(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = init.close(passBarriers) }()
+	for name, test := range map[string]struct {
+		early bool
+		set   []int64
+	}{
+		"while they are set": {false, []int64{2000, 1000}}, "before": {true, nil},
+	} {
+		ctx, giveUp := context.WithCancel(t.Context())
+		cgroup := &recordedCgroup{dir: t.TempDir(), onSet: giveUp}
+		before := &cgroups.Resources{CpuQuota: 1000}
+		c := &Container{id: "c", init: init, cgroups: cgroup, resources: before}
+		if test.early {
+			giveUp()
+		}
+		quota := int64(2000)
+		err := c.Update(ctx, &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota}})
+		if !errors.Is(err, context.Canceled) || !slices.Equal(cgroup.set, test.set) || c.resources != before {
+			t.Errorf("%s: %v, set %v, remembered %v", name, err, cgroup.set, c.resources.CpuQuota)
+		}
+		giveUp()
 	}
 }

@@ -31,9 +31,10 @@ type Resources struct {
 	sys     string // where sysfs is
 	proc    string // where proc is
 
-	calls ctxmutex.Mutex // guards memoryDriver
+	calls ctxmutex.Mutex // guards memoryDriver and net
 	// memoryDriver is set once virtio-mem's driver was loaded.
 	memoryDriver bool
+	net          *netLimits
 }
 
 // Amount is how much there is of each resource.
@@ -42,17 +43,18 @@ type Amount struct {
 	MemoryMiB uint64
 }
 
-// NewResources makes the Resources of this machine. modules may contain the
+// NewResources makes the Resources of this machine. It must be called before there are
+// containers, which may change the limits that follow memory. modules may contain the
 // memory driver.
 func NewResources(modules *Modules) *Resources {
-	return &Resources{modules: modules, sys: "/sys", proc: "/proc", calls: ctxmutex.New()}
+	return &Resources{modules: modules, sys: "/sys", proc: "/proc", calls: ctxmutex.New(), net: readNetLimits("/proc")}
 }
 
 // Online brings the wanted CPUs, and all of the machine's memory, online and
 // returns what is in use. It blocks until that is as much as wanted,
 // resourcesWait at most; it takes nothing offline. The error says why there is
-// less than wanted, and nothing is undone. The kernel then allows as many threads as
-// fit into the memory.
+// less than wanted, and nothing is undone. The kernel's limits on threads and on the
+// network then follow the memory.
 func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	ctx, cancel := context.WithTimeout(ctx, resourcesWait)
 	defer cancel()
@@ -65,9 +67,7 @@ func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	for {
 		have, err := r.online(want)
 		if have.CPUs >= want.CPUs && have.MemoryMiB >= want.MemoryMiB {
-			if err := r.raiseThreads(have.MemoryMiB); err != nil {
-				log.G(ctx).WithError(err).Warn("the kernel allows no more threads for the memory that was added")
-			}
+			r.raiseLimits(ctx, have.MemoryMiB)
 			return have, nil
 		}
 		select {
@@ -76,6 +76,16 @@ func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 			return have, errors.Join(fmt.Errorf("%d CPUs and %d MiB are in use, want %d and %d: %w",
 				have.CPUs, have.MemoryMiB, want.CPUs, want.MemoryMiB, ctx.Err()), err)
 		}
+	}
+}
+
+// raiseLimits has limits of the kernel follow the memory that was added.
+func (r *Resources) raiseLimits(ctx context.Context, mib uint64) {
+	if err := r.raiseThreads(mib); err != nil {
+		log.G(ctx).WithError(err).Warn("the kernel allows no more threads for the memory that was added")
+	}
+	if err := r.net.raise(); err != nil {
+		log.G(ctx).WithError(err).Warn("limits of the network do not follow the memory that was added")
 	}
 }
 

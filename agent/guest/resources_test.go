@@ -27,7 +27,7 @@ func newResources(t *testing.T) (*Resources, *fakeMachine, *[]string) {
 		return nil
 	}
 	r := NewResources(offered)
-	r.sys, r.proc = f.sys, f.proc
+	r.sys, r.proc, r.net = f.sys, f.proc, readNetLimits(f.proc)
 	f.cpu(t, 0, "")
 	f.cpu(t, 1, "0")
 	f.write(t, f.sys+"/devices/system/cpu/cpufreq/x", "")

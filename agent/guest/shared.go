@@ -14,8 +14,14 @@ import (
 // to use up what the agent needs to serve a connection (the watches) or to make a container
 // (the namespaces). By themselves they follow the memory, of which a guest has little. The
 // kernel counts what a container has as its memory.
+//
+// The watches and marks of files are the containers' alone. The kernel would have as many
+// with 130 GiB of memory, and does not choose more.
 var sharedLimits = map[string]uint64{
 	"fs/epoll/max_user_watches": 1 << 31, // more than there is memory for (fs/eventpoll.c)
+
+	"fs/inotify/max_user_watches": maxWatches, // fs/notify/inotify/inotify_user.c
+	"fs/fanotify/max_user_marks":  maxWatches, // fs/notify/fanotify/fanotify_user.c
 
 	"user/max_cgroup_namespaces": maxNamespaces,
 	"user/max_ipc_namespaces":    maxNamespaces,
@@ -30,11 +36,17 @@ var sharedLimits = map[string]uint64{
 // maxNamespaces is the most that the kernel takes (kernel/ucount.c, UCOUNT_ENTRY).
 const maxNamespaces = math.MaxInt32
 
+const maxWatches = 1 << 20
+
 // removeSharedLimits removes them, and goes on after an error. A kernel may not have all.
-// proc is where procfs is mounted.
+// What the kernel's command line sets stays. proc is where procfs is mounted.
 func removeSharedLimits(proc string) error {
 	var errs []error
+	operators := commandLineSysctls(proc)
 	for file, limit := range sharedLimits {
+		if operators[file] {
+			continue
+		}
 		err := writeFile(filepath.Join(proc, "sys", file), strconv.FormatUint(limit, 10))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove a limit of the kernel: %w", err))

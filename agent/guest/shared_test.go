@@ -40,3 +40,19 @@ func TestSharedLimits(t *testing.T) {
 		}
 	}
 }
+
+// A limit that the kernel's command line sets is the operator's.
+func TestSharedLimitsOfTheCommandLine(t *testing.T) {
+	const file = "fs/inotify/max_user_watches"
+	f := newMachine(t)
+	for name := range sharedLimits {
+		f.write(t, filepath.Join(f.proc, "sys", name), "9000")
+	}
+	f.write(t, f.proc+"/cmdline", "quiet sysctl.fs.inotify.max_user_watches=9000\n")
+	must(t, removeSharedLimits(f.proc))
+	for name, want := range map[string]string{file: "9000", "fs/fanotify/max_user_marks": "1048576"} {
+		if text, err := os.ReadFile(filepath.Join(f.proc, "sys", name)); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v; want %s", name, text, err, want)
+		}
+	}
+}

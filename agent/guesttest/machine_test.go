@@ -46,7 +46,7 @@ type machine struct {
 func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error) {
 	reaper := guest.NewReaper()
 	pod := service.NewPod(service.Config{
-		Runtime: service.LibRuntime{Runtime: &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: sync.OnceValue(confine)}},
+		Runtime: service.LibRuntime{Runtime: &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: sync.OnceValue(confine), LoadModule: modules.Demand}},
 		Mounter: guest.NewMounter(modules),
 		Tables:  &iptables.Tools{Children: reaper, Dirs: iptables.Dirs},
 		RunDir:  api.GuestRunDir,

@@ -192,8 +192,9 @@ func (c *fakeContainer) Destroy() error {
 	return c.destroyErr
 }
 
-func (c *fakeContainer) Stats() (*stats.Metrics, error)     { return nil, errdefs.ErrNotImplemented }
-func (c *fakeContainer) Update(*specs.LinuxResources) error { return errdefs.ErrNotImplemented }
+func (c *fakeContainer) Stats() (*stats.Metrics, error) { return nil, errdefs.ErrNotImplemented }
+
+func (c *fakeContainer) Update(ctx context.Context, _ *specs.LinuxResources) error { return ctx.Err() }
 
 // WatchOOM passes on the test's hints. As it ends, the OOM killer may kill once more.
 func (c *fakeContainer) WatchOOM(ctx context.Context, hint func()) error {

@@ -11,6 +11,9 @@ import (
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // A container that is made when the host does not wait for it any more is removed, and
@@ -60,6 +63,24 @@ func TestExecForNoHost(t *testing.T) {
 	checkDoomed(t, pod, runtime.last)
 	if resp, err := pod.delete(t.Context(), "c", "e"); err != nil || resp.GetExitStatus() != failedStatus {
 		t.Errorf("delete: %v, %v", resp, err)
+	}
+}
+
+// An update learns that the host does not wait for it any more.
+func TestUpdateForNoHost(t *testing.T) {
+	pod, _ := testPod(t)
+	startContainer(t, pod, "c")
+	ctx, giveUp := context.WithCancel(t.Context())
+	update := func() error {
+		_, err := taskService{pod}.Update(ctx, &taskapi.UpdateTaskRequest{ID: "c", Resources: &anypb.Any{Value: []byte("{}")}})
+		return err
+	}
+	if err := update(); err != nil {
+		t.Errorf("while it waits: %v", err)
+	}
+	giveUp()
+	if err := update(); status.Code(err) != codes.Canceled {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 

@@ -31,7 +31,7 @@ type Container interface {
 	Resume() error
 	Pids() ([]int, error)
 	Stats() (*stats.Metrics, error)
-	Update(res *specs.LinuxResources) error
+	Update(ctx context.Context, res *specs.LinuxResources) error
 	WatchOOM(ctx context.Context, hint func()) error
 	OOMKills() (uint64, error)
 	OpenRoot() (*os.File, error)         // also alongside Destroy

@@ -134,7 +134,7 @@ func (s taskService) CloseIO(_ context.Context, req *taskapi.CloseIORequest) (*e
 }
 
 // Update implements the Task service.
-func (s taskService) Update(_ context.Context, req *taskapi.UpdateTaskRequest) (*emptypb.Empty, error) {
+func (s taskService) Update(ctx context.Context, req *taskapi.UpdateTaskRequest) (*emptypb.Empty, error) {
 	var res specs.LinuxResources
 	if err := json.Unmarshal(req.GetResources().GetValue(), &res); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("decode resources: %w: %w", err, errdefs.ErrInvalidArgument))
@@ -143,7 +143,7 @@ func (s taskService) Update(_ context.Context, req *taskapi.UpdateTaskRequest) (
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	return empty, errgrpc.ToGRPC(ctr.Update(&res))
+	return empty, errgrpc.ToGRPC(ctr.Update(ctx, &res))
 }
 
 // Stats implements the Task service.

@@ -6,4 +6,7 @@
 // never reach the guest. Limits (pids, memory, CPU shares and quota, huge
 // pages, rlimits), capabilities, seccomp where the operator wants it, sysctls,
 // and masked and read-only paths do: the guest's kernel enforces them.
+//
+// The guest has cgroup v2, whatever the host has; a container that runs systemd gets
+// it instead of the host's v1 hierarchy (filterSystemd).
 package guestspec

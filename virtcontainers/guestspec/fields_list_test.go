@@ -87,7 +87,7 @@ var fields = []field{
 	{"linux.namespaces", "path", host, "may name another container of the pod; those of other machines, and time, cgroup and mount namespaces, are refused"},
 	{"linux.devices", "path type major minor fileMode uid gid", host, "above; a FIFO is made in the guest"},
 	{"linux.netDevices", "name", refused, "move links into the pod's network namespace instead"},
-	{"linux.seccomp", "defaultAction defaultErrnoRet architectures flags", guest, "with `disable_guest_seccomp = false`; else left out, logged"},
+	{"linux.seccomp", "defaultAction defaultErrnoRet architectures flags", guest, "with `disable_guest_seccomp = false`; else left out, logged; an empty list of flags is taken for none, which is SPEC_ALLOW"},
 	{"linux.seccomp", "listenerPath listenerMetadata", refused, "an agent on the host cannot answer for the guest's kernel; left out with the profile if `disable_guest_seccomp` is true"},
 	{"linux.seccomp.syscalls", "names action errnoRet", guest, ""},
 	{"linux.seccomp.syscalls.args", "index value valueTwo op", guest, ""},

@@ -67,7 +67,7 @@ func run(ctx context.Context, started time.Duration) error {
 	log.L.Logger.SetLevel(opts.LogLevel)
 	confine := sync.OnceValue(container.RefuseVsock)
 	reaper := guest.NewReaper()
-	runtime := &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: confine, Spans: rec}
+	runtime := &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: confine, LoadModule: modules.Demand, Spans: rec}
 	go func() {
 		if err := runtime.LimitThreads(guest.ReservedThreads); err != nil {
 			log.G(ctx).WithError(err).Warn("a container with many processes can end the machine")
