@@ -272,7 +272,7 @@ func TestInstallRefusesBeforeItChanges(t *testing.T) {
 			}
 		}, "has no qemu-system-x86_64"},
 		"another Kata":      {map[string]string{"etc/containerd/config.toml": "version = 2\n", "opt/kata/bin/x": ""}, good, "not Katabox's"},
-		"its handler":       {map[string]string{"etc/containerd/config.toml": "version = 2\n" + (containerd{handler: "kata"}).table(2)}, good, "has a runtime handler kata already"},
+		"its handler":       {map[string]string{"etc/containerd/config.toml": "version = 2\n[" + handlersV2 + ".kata]\nruntime_path = \"/usr/bin/kata\"\n"}, good, "has a runtime handler kata already"},
 		"version 1":         {map[string]string{"etc/containerd/config.toml": "root = \"/x\"\n"}, good, "config migrate"},
 		"not TOML":          {map[string]string{"etc/containerd/config.toml": "version = \n"}, good, "read /etc/containerd/config.toml"},
 		"an inline table":   {map[string]string{"etc/containerd/config.toml": "version = 2\nplugins = {}\n"}, good, "would no longer be valid TOML"},

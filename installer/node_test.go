@@ -219,6 +219,8 @@ var nodes = map[string]map[string]string{
 		"etc/containerd/config.toml":       "version = 3\nimports = ['conf.d/*.toml']\n",
 		"etc/containerd/conf.d/other.toml": "version = 3\n",
 	},
+	"only comments": {"etc/containerd/config.toml": "# nothing\n"},
+	"an empty file": {"etc/containerd/config.toml": ""},
 	"other imports": {"etc/containerd/config.toml": "version = 3\nimports = ['/etc/more.toml']\n"},
 	"no file":       {"usr/bin/containerd": ""},
 	"CRI-O":         {"etc/crio/crio.conf": "[crio]\n"},
