@@ -32,7 +32,7 @@ build: shim agent ## build bin/containerd-shim-kata-v2, bin/kata-runtime and bin
 # no_grpc leaves out containerd's gRPC clients and servers, which nothing here
 # uses, and with them HTTP and TLS: a third of each program.
 shim:
-	CGO_ENABLED=0 $(GO) build -trimpath -tags no_grpc -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ \
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags no_grpc -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ \
 		./shim/cmd/containerd-shim-kata-v2 ./shim/cmd/kata-runtime
 
 # Static, because the guest has no shared libraries. The version names no commit,
@@ -73,7 +73,7 @@ demo-virtiofsd: deps build guest-image ## the same with this Debian's virtiofsd 
 
 # tests/tools/suites/table.go has the suites of each tier.
 runner:
-	@$(GO) build -o build/suites ./tests/tools/suites
+	@$(GO) build -buildvcs=false -o build/suites ./tests/tools/suites
 
 test: deps runner ## the quick tier: unit tests, and part of each kind of suite (ONLY=suite,... to run only these)
 	@build/suites -tier quick -only "$(ONLY)"

@@ -144,7 +144,7 @@ func fakeQEMU(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", "qemu", "main.go")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", "qemu", "main.go")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build a program that prints a version: %v: %s", err, text)
