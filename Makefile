@@ -161,25 +161,29 @@ generate: ## generate the protobuf code of agent/api
 
 install: build guest-image stage ## install below DESTDIR
 
-# Installs what was built, and builds nothing.
+# Installs what was built, and builds nothing. DESTDIR may have blanks.
+stage: private share = $(DESTDIR)$(PREFIX)/share
+stage: private script = bin/kata-runtime completion $(1) > "$(share)/$(2)" && chmod 644 "$(share)/$(2)"
 stage:
-	install -D -t $(DESTDIR)$(PREFIX)/bin bin/containerd-shim-kata-v2 bin/kata-runtime
-	install -D -m 644 -t $(DESTDIR)$(GUEST_DIR) $(GUEST)
-	install -D -m 644 configuration.toml $(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/kata-runtime.8
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	bin/kata-runtime completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kata-runtime
-	bin/kata-runtime completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kata-runtime
-	bin/kata-runtime completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kata-runtime.fish
+	install -D -t "$(DESTDIR)$(PREFIX)/bin" bin/containerd-shim-kata-v2 bin/kata-runtime
+	install -D -m 644 -t "$(DESTDIR)$(GUEST_DIR)" $(GUEST)
+	install -D -m 644 configuration.toml "$(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml"
+	install -D -m 644 -t "$(share)/man/man8" docs/man/kata-runtime.8
+	install -d "$(share)/bash-completion/completions" "$(share)/zsh/site-functions" "$(share)/fish/vendor_completions.d"
+	$(call script,bash,bash-completion/completions/kata-runtime)
+	$(call script,zsh,zsh/site-functions/_kata-runtime)
+	$(call script,fish,fish/vendor_completions.d/kata-runtime.fish)
 
 # Configuration in /etc, and what pods have left, stay.
+uninstall: private share = $(DESTDIR)$(PREFIX)/share
 uninstall: ## remove what "make install" has installed below DESTDIR
 	@if [ -z "$(DESTDIR)" ] && ls /run/kata-containers/sandboxes/*/state.json >/dev/null 2>&1; then \
 		echo "make uninstall: pods run, and only their shim can remove them: remove them first (kata-runtime pods)" >&2; exit 1; fi
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/containerd-shim-kata-v2 bin/kata-runtime share/man/man8/kata-runtime.8 \
-		share/bash-completion/completions/kata-runtime share/zsh/site-functions/_kata-runtime share/fish/vendor_completions.d/kata-runtime.fish) \
-		$(addprefix $(DESTDIR)$(GUEST_DIR)/,vmlinux initrd.img) $(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml
-	for dir in $(DESTDIR)$(GUEST_DIR) $(DESTDIR)$(RUNTIME_DEFAULTS); do [ ! -d $$dir ] || rmdir --ignore-fail-on-non-empty $$dir; done
+	rm -f "$(DESTDIR)$(PREFIX)/bin/containerd-shim-kata-v2" "$(DESTDIR)$(PREFIX)/bin/kata-runtime" "$(share)/man/man8/kata-runtime.8" \
+		"$(share)/bash-completion/completions/kata-runtime" "$(share)/zsh/site-functions/_kata-runtime" \
+		"$(share)/fish/vendor_completions.d/kata-runtime.fish" "$(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml" \
+		"$(DESTDIR)$(GUEST_DIR)/vmlinux" "$(DESTDIR)$(GUEST_DIR)/initrd.img"
+	for dir in "$(DESTDIR)$(GUEST_DIR)" "$(DESTDIR)$(RUNTIME_DEFAULTS)"; do [ ! -d "$$dir" ] || rmdir --ignore-fail-on-non-empty "$$dir"; done
 
 deb: build guest-image ## build an installable Debian package, build/katabox_VERSION_ARCH.deb
 	@deploy/deb.sh
