@@ -22,7 +22,7 @@ export PATH := $(CURDIR)/build/packages/bin:$(PATH):/usr/local/go/bin
 	test-cri critest cri-shell demo demo-virtiofsd unit fuzz fuzz-guest integration vet fmt lint bench generate install uninstall stage deb image test-deb test-soak clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 deps: ## install the missing Debian packages that building and testing need
 	@tests/tools/deps.sh
@@ -32,7 +32,7 @@ build: shim agent ## build bin/containerd-shim-kata-v2, bin/kata-runtime and bin
 # no_grpc leaves out containerd's gRPC clients and servers, which nothing here
 # uses, and with them HTTP and TLS: a third of each program.
 shim:
-	CGO_ENABLED=0 $(GO) build -trimpath -tags no_grpc -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ \
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags no_grpc -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ \
 		./shim/cmd/containerd-shim-kata-v2 ./shim/cmd/kata-runtime
 
 # Static, because the guest has no shared libraries. The version names no commit,
@@ -73,7 +73,7 @@ demo-virtiofsd: deps build guest-image ## the same with this Debian's virtiofsd 
 
 # tests/tools/suites/table.go has the suites of each tier.
 runner:
-	@$(GO) build -o build/suites ./tests/tools/suites
+	@$(GO) build -buildvcs=false -o build/suites ./tests/tools/suites
 
 test: deps runner ## the quick tier: unit tests, and part of each kind of suite (ONLY=suite,... to run only these)
 	@build/suites -tier quick -only "$(ONLY)"
@@ -161,25 +161,29 @@ generate: ## generate the protobuf code of agent/api
 
 install: build guest-image stage ## install below DESTDIR
 
-# Installs what was built, and builds nothing.
+# Installs what was built, and builds nothing. DESTDIR may have blanks.
+stage: private share = $(DESTDIR)$(PREFIX)/share
+stage: private script = bin/kata-runtime completion $(1) > "$(share)/$(2)" && chmod 644 "$(share)/$(2)"
 stage:
-	install -D -t $(DESTDIR)$(PREFIX)/bin bin/containerd-shim-kata-v2 bin/kata-runtime
-	install -D -m 644 -t $(DESTDIR)$(GUEST_DIR) $(GUEST)
-	install -D -m 644 configuration.toml $(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/kata-runtime.8
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	bin/kata-runtime completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kata-runtime
-	bin/kata-runtime completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kata-runtime
-	bin/kata-runtime completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kata-runtime.fish
+	install -D -t "$(DESTDIR)$(PREFIX)/bin" bin/containerd-shim-kata-v2 bin/kata-runtime
+	install -D -m 644 -t "$(DESTDIR)$(GUEST_DIR)" $(GUEST)
+	install -D -m 644 configuration.toml "$(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml"
+	install -D -m 644 -t "$(share)/man/man8" docs/man/kata-runtime.8
+	install -d "$(share)/bash-completion/completions" "$(share)/zsh/site-functions" "$(share)/fish/vendor_completions.d"
+	$(call script,bash,bash-completion/completions/kata-runtime)
+	$(call script,zsh,zsh/site-functions/_kata-runtime)
+	$(call script,fish,fish/vendor_completions.d/kata-runtime.fish)
 
 # Configuration in /etc, and what pods have left, stay.
+uninstall: private share = $(DESTDIR)$(PREFIX)/share
 uninstall: ## remove what "make install" has installed below DESTDIR
 	@if [ -z "$(DESTDIR)" ] && ls /run/kata-containers/sandboxes/*/state.json >/dev/null 2>&1; then \
 		echo "make uninstall: pods run, and only their shim can remove them: remove them first (kata-runtime pods)" >&2; exit 1; fi
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/containerd-shim-kata-v2 bin/kata-runtime share/man/man8/kata-runtime.8 \
-		share/bash-completion/completions/kata-runtime share/zsh/site-functions/_kata-runtime share/fish/vendor_completions.d/kata-runtime.fish) \
-		$(addprefix $(DESTDIR)$(GUEST_DIR)/,vmlinux initrd.img) $(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml
-	for dir in $(DESTDIR)$(GUEST_DIR) $(DESTDIR)$(RUNTIME_DEFAULTS); do [ ! -d $$dir ] || rmdir --ignore-fail-on-non-empty $$dir; done
+	rm -f "$(DESTDIR)$(PREFIX)/bin/containerd-shim-kata-v2" "$(DESTDIR)$(PREFIX)/bin/kata-runtime" "$(share)/man/man8/kata-runtime.8" \
+		"$(share)/bash-completion/completions/kata-runtime" "$(share)/zsh/site-functions/_kata-runtime" \
+		"$(share)/fish/vendor_completions.d/kata-runtime.fish" "$(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml" \
+		"$(DESTDIR)$(GUEST_DIR)/vmlinux" "$(DESTDIR)$(GUEST_DIR)/initrd.img"
+	for dir in "$(DESTDIR)$(GUEST_DIR)" "$(DESTDIR)$(RUNTIME_DEFAULTS)"; do [ ! -d "$$dir" ] || rmdir --ignore-fail-on-non-empty "$$dir"; done
 
 deb: build guest-image ## build an installable Debian package, build/katabox_VERSION_ARCH.deb
 	@deploy/deb.sh

@@ -3,6 +3,7 @@
 # the manual page and completion scripts. bin/ and build/guest must be built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+umask 022 # everyone may read what the package has
 say() { printf 'deb: %s\n' "$*"; }
 
 arch=$(dpkg --print-architecture)

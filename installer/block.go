@@ -65,6 +65,19 @@ func withoutBlock(text []byte) (rest []byte, gone bool, err error) {
 	return rest, strings.HasSuffix(head, wholeFile) && len(rest) == 0, nil
 }
 
+// blockLines returns the lines between the markers; none without a block.
+func blockLines(text []byte) []byte {
+	begin := lineStart(text, blockBegin)
+	if begin < 0 {
+		return nil
+	}
+	_, lines, _ := bytes.Cut(text[begin:], []byte("\n"))
+	if end := lineStart(lines, blockEnd); end >= 0 {
+		return lines[:end]
+	}
+	return nil
+}
+
 // lineStart returns the offset of the first line that begins with prefix, or -1.
 func lineStart(text []byte, prefix string) int {
 	if bytes.HasPrefix(text, []byte(prefix)) {

@@ -13,6 +13,8 @@ import (
 const (
 	containerdConfig = "/etc/containerd/config.toml"
 	containerdDropIn = "/etc/containerd/conf.d/50-katabox.toml"
+	// containerdDropIns are all drop-ins. Unlike a name, a pattern may match nothing.
+	containerdDropIns = "/etc/containerd/conf.d/*.toml"
 )
 
 // The tables of containerd's configuration with the runtime handlers, by the
@@ -21,16 +23,6 @@ const (
 	handlersV2 = `plugins."io.containerd.grpc.v1.cri".containerd.runtimes`
 	handlersV3 = `plugins."io.containerd.cri.v1.runtime".containerd.runtimes`
 )
-
-// mainFile has the parts of containerd's configuration that the installer reads.
-type mainFile struct {
-	Version int            `toml:"version"`
-	Imports []string       `toml:"imports"`
-	Plugins map[string]any `toml:"plugins"`
-	// Disabled are plugins that containerd does not load: "cri", which version 1
-	// calls it and Docker's package disables, or names like its tables'.
-	Disabled []string `toml:"disabled_plugins"`
-}
 
 // containerd is the engine containerd.
 type containerd struct {
@@ -71,24 +63,47 @@ func (c containerd) plan(ctx context.Context) (plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", containerdConfig, err)
 	}
-	if text == nil || gone {
-		version := c.freshVersion(ctx)
-		lines := fmt.Sprintf("version = %d\n%s", version, c.table(version))
-		return plan{{containerdDropIn, nil}, {containerdConfig, withBlock(nil, asFile, lines)}}, nil
-	}
-	var main mainFile
+	var main, own mainFile
 	if err := toml.Unmarshal(rest, &main); err != nil {
 		return nil, fmt.Errorf("read %s: %w", containerdConfig, err)
 	}
-	return c.planFor(rest, main)
+	if err := toml.Unmarshal(blockLines(text), &own); err != nil {
+		return nil, fmt.Errorf("read the lines after %q in %s: %w", blockBegin, containerdConfig, err)
+	}
+	switch {
+	case text == nil || gone:
+		return c.planAlone(ctx, nil, asFile, own)
+	case hasNoKey(rest):
+		return c.planAlone(ctx, rest, atEnd, own)
+	default:
+		return c.planFor(rest, main, own)
+	}
 }
 
-func (c containerd) planFor(text []byte, main mainFile) (plan, error) {
-	if main.Version < 2 {
-		return nil, fmt.Errorf("%s is of version 1, which containerd 2.x does not read: "+
-			"convert it with \"containerd config migrate\" first", containerdConfig)
+// planAlone plans for a file that has no key, or does not exist: all keys are the
+// block's.
+func (c containerd) planAlone(ctx context.Context, text []byte, where place, own mainFile) (plan, error) {
+	version := c.freshVersion(ctx)
+	lines := fmt.Sprintf("version = %d\n", version)
+	if version >= 3 {
+		imports, err := c.imports(own)
+		if err != nil {
+			return nil, err
+		}
+		imports = slices.DeleteFunc(imports, func(name string) bool { return name == containerdDropIn })
+		lines += importLine(imports)
 	}
-	if main.has(c.handler) {
+	return plan{{containerdDropIn, nil}, {containerdConfig, withBlock(text, where, lines+c.table(version))}}, nil
+}
+
+// planFor plans for a file with keys. own is what the installed block has.
+func (c containerd) planFor(text []byte, main, own mainFile) (plan, error) {
+	if main.Version < 2 {
+		return nil, fmt.Errorf("%s is of version 1 (it does not begin with \"version = 2\" or a later one), to which the installer adds no handler: "+
+			"convert it first, with \"containerd config migrate\" of containerd 2.x or by hand", containerdConfig)
+	}
+	handler := main.handler(c.handler)
+	if handler != nil && handler["runtime_path"] != ShimPath {
 		return nil, fmt.Errorf("%s has a runtime handler %s already: remove it, or choose another name with --handler",
 			containerdConfig, c.handler)
 	}
@@ -97,14 +112,38 @@ func (c containerd) planFor(text []byte, main mainFile) (plan, error) {
 	case main.Version >= 3 && main.imports(containerdDropIn):
 		return plan{{containerdDropIn, dropIn}, {containerdConfig, text}}, nil
 	case main.Version >= 3 && main.Imports == nil:
-		lines := fmt.Sprintf("imports = [%q]\n", containerdDropIn)
-		return plan{{containerdDropIn, dropIn}, {containerdConfig, withBlock(text, atStart, lines)}}, nil
+		imports, err := c.imports(own)
+		return plan{{containerdDropIn, dropIn}, {containerdConfig, withBlock(text, atStart, importLine(imports))}}, err
+	case handler != nil: // "containerd config migrate" took it out of the block
+		return plan{{containerdDropIn, nil}, {containerdConfig, text}}, nil
 	default:
 		return plan{{containerdDropIn, nil}, {containerdConfig, withBlock(text, atEnd, c.table(main.Version))}}, nil
 	}
 }
 
-// unplan returns the files without the handler.
+// imports returns the block's list of imports: what an administrator has added to
+// it, and the whole directory of drop-ins, as in containerd 2.x's own default. If
+// that would load files that containerd has not read so far, it is the drop-in only.
+func (c containerd) imports(own mainFile) ([]string, error) {
+	own.Imports = slices.DeleteFunc(own.Imports, func(name string) bool { return name == containerdDropIn })
+	if own.imports(containerdDropIn) {
+		return own.Imports, nil
+	}
+	others, err := c.node.list(filepath.Dir(containerdDropIn))
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(others, func(name string) bool {
+		return strings.HasSuffix(name, ".toml") && name != filepath.Base(containerdDropIn)
+	}) {
+		return append(own.Imports, containerdDropIn), nil
+	}
+	return append(own.Imports, containerdDropIns), nil
+}
+
+// unplan returns the files without the handler. It is an error if the main file
+// would still name what is removed: containerd does not start if it imports a
+// missing file.
 func (c containerd) unplan() (plan, error) {
 	text, err := c.node.read(containerdConfig)
 	if err != nil {
@@ -113,6 +152,11 @@ func (c containerd) unplan() (plan, error) {
 	rest, gone, err := withoutBlock(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", containerdConfig, err)
+	}
+	if lines := leftovers(text); len(lines) > 0 {
+		return nil, fmt.Errorf("%s names Katabox outside the installer's lines, as after \"containerd config migrate\": "+
+			"remove that, and the table of each handler whose runtime_path it is, then uninstall again: %s",
+			containerdConfig, strings.Join(lines, "; "))
 	}
 	if gone {
 		rest = nil
@@ -140,38 +184,4 @@ func (c containerd) freshVersion(ctx context.Context) int {
 		return 3
 	}
 	return 2
-}
-
-// has reports whether the file itself defines a handler.
-func (m mainFile) has(handler string) bool {
-	for _, plugin := range []string{"io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"} {
-		if handlerOf(m.Plugins, plugin, handler) != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// handlerOf returns a handler's table, or nil if there is none.
-func handlerOf(plugins map[string]any, plugin, handler string) map[string]any {
-	table := plugins
-	for _, key := range []string{plugin, "containerd", "runtimes", handler} {
-		table, _ = table[key].(map[string]any)
-	}
-	return table
-}
-
-// imports reports whether the file imports another, with the list interpreted as
-// containerd does: patterns, relative to the file's directory.
-func (m mainFile) imports(name string) bool {
-	for _, pattern := range m.Imports {
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(filepath.Dir(containerdConfig), pattern)
-		}
-		matched, err := filepath.Match(filepath.Clean(pattern), name)
-		if err == nil && matched && (strings.Contains(pattern, "*") || pattern == name) {
-			return true
-		}
-	}
-	return false
 }

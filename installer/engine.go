@@ -114,9 +114,14 @@ func (n node) sweep(p plan) error {
 // programDirs are the directories searched for a node's programs.
 var programDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// program returns the path of a program on the node, or "" if there is none.
+// program returns the path of a program on the node, which is given by its name or
+// its path, or "" if there is none.
 func (n node) program(name string) string {
-	for _, dir := range programDirs {
+	dirs := programDirs
+	if path.IsAbs(name) {
+		dirs = []string{"/"}
+	}
+	for _, dir := range dirs {
 		file, err := n.path(path.Join(dir, name))
 		if err != nil {
 			continue

@@ -75,6 +75,23 @@ func (n node) exists(name string) bool {
 	return err == nil
 }
 
+// list returns the names in a directory; none if it does not exist.
+func (n node) list(name string) ([]string, error) {
+	path, err := n.path(name)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
 // write replaces a file atomically and reports whether that changed it. An
 // existing file keeps its owner and mode.
 func (n node) write(name string, data []byte) (changed bool, err error) {

@@ -5,14 +5,8 @@ import (
 	"fmt"
 )
 
-// qemu is the program that every pod needs from the node's distribution.
-const qemu = "qemu-system-x86_64"
-
 // kvm is the device without which a pod takes more time and memory.
 const kvm = "/dev/kvm"
-
-// ownConfig is the node's own configuration, which may name another QEMU.
-const ownConfig = "/etc/kata-containers/configuration.toml"
 
 // Install copies the build to the node, registers the handler with its engines,
 // restarts those whose files changed, and labels the node. It does not repeat
@@ -30,11 +24,11 @@ func Install(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer unlock()
-	engines, err := o.requirements()
+	list, err := files(o.From)
 	if err != nil {
 		return nil, err
 	}
-	list, err := files(o.From)
+	engines, err := o.requirements(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +53,13 @@ func Install(ctx context.Context, o Options) (*Result, error) {
 }
 
 // requirements checks what the node must have.
-func (o *Options) requirements() ([]engine, error) {
+func (o *Options) requirements(ctx context.Context) ([]engine, error) {
 	n := o.node()
 	if err := n.refuseOthers(); err != nil {
 		return nil, err
 	}
-	if n.program(qemu) == "" && !n.exists(ownConfig) {
-		return nil, fmt.Errorf("the node has no %s: install QEMU there (Debian: qemu-system-x86)", qemu)
+	if err := o.checkMachine(ctx); err != nil {
+		return nil, err
 	}
 	if !n.exists(kvm) {
 		o.say("the node has no %s: pods run under QEMU's translator, several times slower, and need a RuntimeClass whose overhead.podFixed "+

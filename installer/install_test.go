@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -271,8 +272,18 @@ func TestInstallRefusesBeforeItChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "has no qemu-system-x86_64"},
+		"QEMU elsewhere": {nodes["containerd 2.x"], func(_ *Options, h *host) { h.file(ownConfig, "/opt/qemu", 0o600) }, "names: install QEMU"},
+		"an old QEMU": {nodes["containerd 2.x"], func(o *Options, _ *host) {
+			o.run = func(context.Context, string, ...string) ([]byte, error) {
+				return []byte("QEMU emulator version 6.2"), nil
+			}
+		}, "at least 7.2 is needed"},
+		"QEMU does not run": {nodes["containerd 2.x"], func(o *Options, _ *host) {
+			o.run = func(context.Context, string, ...string) ([]byte, error) { return nil, errors.New("no library") }
+		}, "no library"},
+		"a configuration":   {nodes["containerd 2.x"], func(_ *Options, h *host) { h.file(ownConfig, "bad", 0o600) }, ownConfig + ": bad"},
 		"another Kata":      {map[string]string{"etc/containerd/config.toml": "version = 2\n", "opt/kata/bin/x": ""}, good, "not Katabox's"},
-		"its handler":       {map[string]string{"etc/containerd/config.toml": "version = 2\n" + (containerd{handler: "kata"}).table(2)}, good, "has a runtime handler kata already"},
+		"its handler":       {map[string]string{"etc/containerd/config.toml": "version = 2\n[" + handlersV2 + ".kata]\nruntime_path = \"/usr/bin/kata\"\n"}, good, "has a runtime handler kata already"},
 		"version 1":         {map[string]string{"etc/containerd/config.toml": "root = \"/x\"\n"}, good, "config migrate"},
 		"not TOML":          {map[string]string{"etc/containerd/config.toml": "version = \n"}, good, "read /etc/containerd/config.toml"},
 		"an inline table":   {map[string]string{"etc/containerd/config.toml": "version = 2\nplugins = {}\n"}, good, "would no longer be valid TOML"},

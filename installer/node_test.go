@@ -100,6 +100,8 @@ func (h *host) run(_ context.Context, program string, args ...string) ([]byte, e
 		return nil, fmt.Errorf("Unit %s not found", args[len(args)-1])
 	case line == "containerd --version":
 		return []byte(h.version), nil
+	case line == qemu+" --version":
+		return []byte("QEMU emulator version 7.2.22\n"), nil
 	case strings.HasSuffix(line, "config dump"):
 		return []byte(h.dump), h.refuses
 	default:
@@ -120,7 +122,7 @@ func (h *host) restarts() string {
 }
 
 func (h *host) options(from string) Options {
-	return Options{HostRoot: h.root, From: from, Version: "1.0", Engine: "auto", Handler: "kata", Restart: "auto", run: h.run}
+	return Options{HostRoot: h.root, From: from, Version: "1.0", Engine: "auto", Handler: "kata", Restart: "auto", Hypervisor: hypervisor, run: h.run}
 }
 
 func (h *host) install(from string) *Result {
@@ -176,6 +178,34 @@ func (h *host) tree() map[string]string {
 	return tree
 }
 
+// qemu is the program that the build's configuration names.
+const qemu = "/usr/bin/qemu-system-x86_64"
+
+// hypervisor takes the program from a configuration's first line, without a
+// program from a line with "bad".
+var hypervisor = Hypervisor{
+	Program: func(file string) (string, error) {
+		text, err := os.ReadFile(file)
+		line, _, _ := strings.Cut(string(text), "\n")
+		switch {
+		case err != nil:
+			return "", err
+		case strings.Contains(line, "bad"):
+			return "", fmt.Errorf("%s: bad", file)
+		case strings.HasPrefix(line, "/"):
+			return line, nil
+		default:
+			return qemu, nil
+		}
+	},
+	Check: func(printed string) error {
+		if !strings.Contains(printed, "7.2") {
+			return errors.New("at least 7.2 is needed")
+		}
+		return nil
+	},
+}
+
 // newBuild makes a build with shim as the content of the shim.
 func newBuild(t *testing.T, shim string) string {
 	t.Helper()
@@ -219,6 +249,8 @@ var nodes = map[string]map[string]string{
 		"etc/containerd/config.toml":       "version = 3\nimports = ['conf.d/*.toml']\n",
 		"etc/containerd/conf.d/other.toml": "version = 3\n",
 	},
+	"only comments": {"etc/containerd/config.toml": "# nothing\n"},
+	"an empty file": {"etc/containerd/config.toml": ""},
 	"other imports": {"etc/containerd/config.toml": "version = 3\nimports = ['/etc/more.toml']\n"},
 	"no file":       {"usr/bin/containerd": ""},
 	"CRI-O":         {"etc/crio/crio.conf": "[crio]\n"},

@@ -25,6 +25,8 @@ type Options struct {
 	Restart string
 	// Force makes Uninstall continue although pods run.
 	Force bool
+	// Hypervisor is for Install.
+	Hypervisor Hypervisor
 	// NodeName is the name of the node in Kubernetes, for its label; unused
 	// outside a pod.
 	NodeName string

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
 )
 
@@ -43,12 +44,6 @@ func (h *host) runReal(program string) runner {
 // Real containerds accept the handler, and keep the node's other settings for
 // CRI: its pause image and its own handler.
 func TestRealContainerd(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for a mount namespace")
-	}
-	if _, err := os.Stat("/etc/containerd"); err != nil {
-		t.Skip("the host has no /etc/containerd to mount over")
-	}
 	main := map[string]string{
 		"version 2":                  "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"the/pause:1\"\n[" + handlersV2 + ".own]\n  runtime_type = \"io.containerd.runc.v2\"\n",
 		"version 3":                  "version = 3\n[plugins.\"io.containerd.cri.v1.images\".pinned_images]\n  sandbox = \"the/pause:1\"\n[" + handlersV3 + ".own]\n  runtime_type = \"io.containerd.runc.v2\"\n",
@@ -62,7 +57,14 @@ func TestRealContainerd(t *testing.T) {
 	}
 }
 
-func tryReal(t *testing.T, program, text string) {
+// realHost makes a node whose containerd is the program.
+func realHost(t *testing.T, program, text string) (*host, Options) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for a mount namespace")
+	}
+	if _, err := os.Stat("/etc/containerd"); err != nil {
+		t.Skip("the host has no /etc/containerd to mount over")
+	}
 	program, err := filepath.Abs(program)
 	if err != nil {
 		t.Fatal(err)
@@ -70,9 +72,19 @@ func tryReal(t *testing.T, program, text string) {
 	if _, err := os.Stat(program); err != nil {
 		t.Skipf("%s is not there", program)
 	}
-	h := newHost(t, map[string]string{containerdConfig: text})
+	files := map[string]string{containerdConfig: text}
+	if text == "" {
+		files = map[string]string{"usr/bin/containerd": ""}
+	}
+	h := newHost(t, files)
+	h.file("etc/containerd/keep", "", 0o600) // the directory is mounted over the host's
 	o := h.options(newBuild(t, "shim"))
 	o.run = h.runReal(program)
+	return h, o
+}
+
+func tryReal(t *testing.T, program, text string) {
+	_, o := realHost(t, program, text)
 	version, err := o.run(t.Context(), "containerd", "--version")
 	if err != nil {
 		t.Fatal(err)
@@ -92,11 +104,39 @@ func tryReal(t *testing.T, program, text string) {
 		t.Fatal(err)
 	}
 	for _, handler := range []string{"kata", "own"} {
-		if !all.has(handler) {
+		if all.handler(handler) == nil {
 			t.Errorf("the handler %s is not there:\n%s", handler, dump)
 		}
 	}
 	if !bytes.Contains(dump, []byte("the/pause:1")) {
 		t.Error("the pause image is lost")
+	}
+}
+
+// What "containerd config migrate" makes of an installation is recognized.
+func TestRealMigration(t *testing.T) {
+	for kind, text := range map[string]string{"version 2": "version = 2\n", "version 3": "version = 3\n", "no file": ""} {
+		t.Run(kind, func(t *testing.T) { tryMigration(t, realContainerds["2.4"], text) })
+	}
+}
+
+func tryMigration(t *testing.T, program, text string) {
+	h, o := realHost(t, program, text)
+	if _, err := Install(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	out, err := o.run(t.Context(), "containerd", "--config", containerdConfig, "config", "migrate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.file(containerdConfig, string(out), 0o600)
+	if _, err := Install(t.Context(), o); err != nil {
+		t.Errorf("install: %v", err)
+	}
+	if got := h.read(containerdConfig); got != string(out) {
+		t.Errorf("install changed the migrated file:\n%s", cmp.Diff(string(out), got))
+	}
+	if _, err := Uninstall(t.Context(), o); err == nil || !strings.Contains(err.Error(), "runtime_path = '"+ShimPath) {
+		t.Errorf("uninstall: %v", err)
 	}
 }

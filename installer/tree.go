@@ -136,21 +136,7 @@ func (n node) switchTo(name string) error {
 }
 
 // versions lists the directories of versions.
-func (n node) versions() ([]string, error) {
-	dir, err := n.path(versionsDir)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(dir)
-	if os.IsNotExist(err) {
-		return nil, nil
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, err
-}
+func (n node) versions() ([]string, error) { return n.list(versionsDir) }
 
 // removeVersions removes all versions except those in keep, and what a killed
 // installer left.

@@ -23,6 +23,10 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if err := n.refuseOthers(); err != nil {
 		return nil, err
 	}
+	engines, plans, err := o.unplans()
+	if err != nil {
+		return nil, err
+	}
 	r := &Result{Engines: []string{}, Restarted: []string{}}
 	if o.cluster != nil {
 		if err := o.cluster.label(ctx, o.NodeName, false); err != nil {
@@ -34,7 +38,7 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if err := o.refuseUsed(); err != nil {
 		return nil, err
 	}
-	if err := o.untell(r); err != nil {
+	if err := o.untell(engines, plans, r); err != nil {
 		return nil, err
 	}
 	if r.Restarted, err = o.restart(ctx); err != nil {
@@ -58,15 +62,26 @@ func (o *Options) refuseUsed() error {
 	return nil
 }
 
-// untell removes the handler from the files of all engines, even of an engine
-// that the node no longer has.
-func (o *Options) untell(r *Result) error {
+// unplans returns the plans that remove the handler from the files of all engines,
+// even of an engine that the node no longer has.
+func (o *Options) unplans() (engines []engine, plans []plan, err error) {
 	n := o.node()
-	for _, e := range []engine{containerd{n, o.Handler, o.run}, crio{n, o.Handler}} {
+	engines = []engine{containerd{n, o.Handler, o.run}, crio{n, o.Handler}}
+	for _, e := range engines {
 		p, err := e.unplan()
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
+		plans = append(plans, p)
+	}
+	return engines, plans, nil
+}
+
+// untell carries out the plans of unplans.
+func (o *Options) untell(engines []engine, plans []plan, r *Result) error {
+	n := o.node()
+	for i, e := range engines {
+		p := plans[i]
 		if err := n.sweep(p); err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ var containerdTwo = regexp.MustCompile(`\sv?([2-9]|[1-9][0-9]+)\.[0-9]+\.`)
 // because imports are relative.
 const (
 	trialConfig = "/etc/containerd/config.toml.katabox-trial"
+	trialMain   = "/etc/containerd/main.katabox-trial"
 	trialDropIn = "/etc/containerd/50-katabox.katabox-trial"
 )
 
@@ -50,25 +51,27 @@ func (c containerd) validate(ctx context.Context, p plan) (notice string, err er
 // writeTrial writes the files of a plan under temporary names.
 func (c containerd) writeTrial(p plan) error {
 	main, dropIn := p.get(containerdConfig), p.get(containerdDropIn)
+	trial := plan{{trialConfig, main}}
 	switch {
 	case dropIn == nil:
 	case bytes.Contains(main, []byte(containerdDropIn)):
 		main = bytes.ReplaceAll(main, []byte(containerdDropIn), []byte(trialDropIn))
+		trial = plan{{trialDropIn, dropIn}, {trialConfig, main}}
 	default: // imported by a pattern, which the temporary name does not match
-		main = fmt.Appendf(nil, "version = 3\nimports = [%q, %q]\n", containerdConfig, trialDropIn)
+		both := fmt.Appendf(nil, "version = 3\nimports = [%q, %q]\n", trialMain, trialDropIn)
+		trial = plan{{trialDropIn, dropIn}, {trialMain, main}, {trialConfig, both}}
 	}
-	if dropIn != nil {
-		if _, err := c.node.write(trialDropIn, dropIn); err != nil {
+	for _, f := range trial {
+		if _, err := c.node.write(f.name, f.data); err != nil {
 			return err
 		}
 	}
-	_, err := c.node.write(trialConfig, main)
-	return err
+	return nil
 }
 
 func (c containerd) removeTrial() error {
 	var errs []error
-	for _, name := range []string{trialConfig, trialDropIn} {
+	for _, name := range []string{trialConfig, trialMain, trialDropIn} {
 		for _, name := range []string{name, name + newSuffix} {
 			_, err := c.node.remove(name)
 			errs = append(errs, err)

@@ -31,7 +31,7 @@ var guestImage = sync.OnceValues(func() (string, error) {
 	}
 	init := filepath.Join(dir, "init")
 	for _, args := range [][]string{
-		{"build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./hypervisor/qemu/internal/testguest"},
+		{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", init, "./hypervisor/qemu/internal/testguest"},
 		{"run", "./guest-image", "-agent", init, "-out", dir, "-compress", "none"},
 	} {
 		cmd := exec.Command("go", args...)

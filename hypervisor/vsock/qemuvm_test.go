@@ -86,7 +86,7 @@ var image = sync.OnceValues(func() (string, error) {
 	}
 	init := filepath.Join(dir, "init")
 	for _, args := range [][]string{
-		{"build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./hypervisor/vsock/internal/testguest"},
+		{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", init, "./hypervisor/vsock/internal/testguest"},
 		{"run", "./guest-image", "-agent", init, "-out", dir},
 	} {
 		cmd := exec.Command("go", args...)

@@ -128,3 +128,27 @@ func TestLinkRules(t *testing.T) {
 		}
 	}
 }
+
+// A build of a program records git's commit unless told not to, and fails in a
+// checkout that belongs to another user. (Tests, "go run" and "go list" record none.)
+func TestBuildsAskNoGit(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(path, text, command string) {
+		for _, after := range strings.Split(text, command)[1:] {
+			if line, _, _ := strings.Cut(after, "\n"); !strings.Contains(line, "buildvcs=false") {
+				t.Errorf("%s: no -buildvcs=false in %s%s", path, command, line)
+			}
+		}
+	}
+	check("Makefile", strings.ReplaceAll(string(text), "\\\n", " "), "$(GO) build")
+	for _, s := range sources(t) {
+		text, err := os.ReadFile(filepath.Join(root, s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(s.path, string(text), `"build", `+`"-`)
+	}
+}

@@ -141,7 +141,7 @@ func (v changedVolume) close(ctx context.Context, t *testing.T) {
 // buildProbe puts the probe into a directory.
 func buildProbe(t *testing.T, dir string) {
 	t.Helper()
-	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "probe"), "./tests/network/probe")
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", filepath.Join(dir, "probe"), "./tests/network/probe")
 	build.Dir, build.Env = bed.layout.Root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the probe: %v: %s", err, out)

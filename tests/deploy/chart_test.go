@@ -244,6 +244,20 @@ func TestEngineArgument(t *testing.T) {
 	}
 }
 
+// One node that is not ready does not hold up a large cluster. A percentage is rounded
+// up, so that it is one node at least.
+func TestNodesAtOnce(t *testing.T) {
+	for _, test := range []struct{ value, want any }{{"10%", "10%"}, {nil, "10%"}, {3, 3}} {
+		daemons := find(t, render(t, func(values object) { values["maxUnavailable"] = test.value }), "DaemonSet")
+		if got := at(daemons, "spec", "updateStrategy", "rollingUpdate", "maxUnavailable"); got != test.want {
+			t.Errorf("maxUnavailable %v, want %v", got, test.want)
+		}
+	}
+	if got := readYAML(t, "values.yaml")["maxUnavailable"]; got != "10%" {
+		t.Errorf("the chart's value is %v", got)
+	}
+}
+
 // The chart's version must equal the tree's; otherwise a build would be
 // installed as another version.
 func TestChartVersion(t *testing.T) {

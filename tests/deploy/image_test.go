@@ -124,7 +124,7 @@ func newNode(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"etc/containerd/config.toml": "version = 3\n", "usr/bin/qemu-system-x86_64": "#!/bin/sh\n",
+		"etc/containerd/config.toml": "version = 3\n", "usr/bin/qemu-system-x86_64": fakeQEMU(t),
 		"usr/lib/systemd/system/containerd.service": "[Service]\n", "proc/1/cmdline": "/sbin/init\x00", "opt/other": "",
 	} {
 		path := filepath.Join(root, name)
@@ -133,6 +133,27 @@ func newNode(t *testing.T) string {
 		}
 	}
 	return root
+}
+
+// fakeQEMU returns a program that prints a version of QEMU. It is static: the node
+// has no libraries and no shell.
+func fakeQEMU(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source := "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"QEMU emulator version 7.2.22\\n\") }\n"
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", "qemu", "main.go")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build a program that prints a version: %v: %s", err, text)
+	}
+	program, err := os.ReadFile(filepath.Join(dir, "qemu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(program)
 }
 
 // tree returns the mode and the digest of all that is below root.

@@ -61,7 +61,7 @@ func prepare() (err error) {
 // buildAsk builds the client that scenes mount into containers.
 func buildAsk() error {
 	bed.ask = filepath.Join(workDir, "ask")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", bed.ask, "./tests/engines/ask")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", bed.ask, "./tests/engines/ask")
 	cmd.Dir, cmd.Env = bed.layout.Root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the client of containers: %w: %s", err, out)

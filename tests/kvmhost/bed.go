@@ -110,7 +110,7 @@ func (b *bed) prepare(ctx context.Context, suites []suite) error {
 	if b.kernel, err = unpackKernel(ctx, debs, b.dir()); err != nil {
 		return err
 	}
-	if err := b.goBuild(ctx, "0", "build", "-trimpath", "-ldflags=-s -w", "-o", b.init(), "./tests/kvmhost/init"); err != nil {
+	if err := b.goBuild(ctx, "0", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", b.init(), "./tests/kvmhost/init"); err != nil {
 		return err
 	}
 	return b.packInitrd(ctx)
@@ -127,7 +127,7 @@ func (b *bed) buildSuites(ctx context.Context, suites []suite) error {
 	if _, err := image.Build(ctx, filepath.Join(b.layout.Build(), "images")); err != nil {
 		return err
 	}
-	return b.goBuild(ctx, "0", "build", "-trimpath", "-o", b.probe(), "./tests/network/probe")
+	return b.goBuild(ctx, "0", "build", "-trimpath", "-buildvcs=false", "-o", b.probe(), "./tests/network/probe")
 }
 
 func (b *bed) guestLogs() string { return filepath.Join(b.results(), "logs") }

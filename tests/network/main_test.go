@@ -140,7 +140,7 @@ func makeProbe() error {
 		}
 		return os.WriteFile(probePath(), program, 0o755)
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-o", probePath(), "./tests/network/probe")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", probePath(), "./tests/network/probe")
 	cmd.Dir, cmd.Env = bed.layout.Root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the probe: %w: %s", err, out)

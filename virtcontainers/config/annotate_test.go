@@ -303,6 +303,21 @@ func TestExpressionsThatMatchPartsOnlyAreToldOf(t *testing.T) {
 	}
 }
 
+// What the file's values were warned of is not said again for each pod.
+func TestAnnotateRepeatsNoWarning(t *testing.T) {
+	_, got, err := annotate(t, "[hypervisor.qemu]\nrootless = false\ndefault_maxvcpus = 239", map[string]string{rt + "disable_guest_seccomp": "false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"hypervisor.qemu.default_maxvcpus = 239 is more than this host can give: using 4",
+		"hypervisor.qemu.rootless = false: QEMU runs as root with all of the shim's rights",
+	}
+	if diff := cmp.Diff(want, got.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
 // FuzzAnnotate feeds any annotation to a configuration that enables all: the
 // answer is an error or a Config whose promises hold.
 func FuzzAnnotate(f *testing.F) {

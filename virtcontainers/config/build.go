@@ -59,25 +59,6 @@ func build(settings []setting, cpus int) (*Config, error) {
 	return &b.draft.Config, nil
 }
 
-// checkTogether finds values that are allowed alone and not together.
-func (d *draft) checkTogether() error {
-	var errs []error
-	if r := d.Runtime; r.DisableNewNetNS && r.NetworkModel != NetworkNone {
-		errs = append(errs, fmt.Errorf(`runtime.disable_new_netns = true with runtime.internetworking_model = %q: want "none" with it`, r.NetworkModel))
-	}
-	if h := d.Hypervisor; h.BlockPhysicalSector != 0 && h.BlockLogicalSector > h.BlockPhysicalSector {
-		errs = append(errs, fmt.Errorf("hypervisor.qemu.block_device_logical_sector_size = %d with block_device_physical_sector_size = %d: "+
-			"want it at most as large", h.BlockLogicalSector, h.BlockPhysicalSector))
-	}
-	// Another process may take a huge page that was given back. When the guest
-	// wants the page again, QEMU dies of SIGBUS.
-	if m := d.Hypervisor.Memory; m.HugePages && m.Reclaim {
-		errs = append(errs, errors.New("hypervisor.qemu.enable_hugepages = true with reclaim_guest_freed_memory = true: "+
-			"want one of them: huge pages are the guest's as long as it has them"))
-	}
-	return errors.Join(append(errs, d.Runtime.Tracing.check())...)
-}
-
 // merge keeps the last setting of each key, in the order of files and lines.
 func merge(settings []setting) []setting {
 	last := make(map[string]setting, len(settings))

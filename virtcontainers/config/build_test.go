@@ -297,6 +297,10 @@ func TestBuildRefuses(t *testing.T) {
 			`nothing here encrypts disks for "block-encrypted"`},
 		{"runtime.disable_guest_empty_dir = 1", "c.toml:1: runtime.disable_guest_empty_dir = 1: want true or false"},
 		{"runtime.kubelet_root_dir = '/a/../b'", `c.toml:1: runtime.kubelet_root_dir = "/a/../b": want an absolute path without .. or similar`},
+		{"runtime.sandbox_bind_mounts = ['/a:rw', '/b']\nhypervisor.qemu.shared_fs = 'none'", `c.toml:1: runtime.sandbox_bind_mounts = ["/a:rw", "/b"] ` +
+			`with hypervisor.qemu.shared_fs = "none": want "virtio-fs" with it, or no mounts`},
+		{qemu + "kernel_params = '" + strings.Repeat("x", 2048) + "'", "c.toml:2: hypervisor.qemu.kernel_params has 2048 bytes: " +
+			"want at most 2047 with the parameters that every guest has"},
 		{"runtime.sandbox_bind_mounts = ['/']", `c.toml:1: runtime.sandbox_bind_mounts = ["/"]` + binds},
 		{"runtime.sandbox_bind_mounts = ['/a', 'b:rw']", `c.toml:1: runtime.sandbox_bind_mounts = ["/a", "b:rw"]` + binds},
 		{"runtime.sandbox_bind_mounts = ['/a/../b:ro']", `c.toml:1: runtime.sandbox_bind_mounts = ["/a/../b:ro"]` + binds},

@@ -44,8 +44,8 @@ the last one counts. To change one key, put it into a file there:
 default_memory = 4096
 ` + "```" + `
 
-If the configuration file is a symbolic link, its drop-ins are beside the target. Drop-ins beside the link, or beside a place earlier in the
-list above that has no file, are ignored with a warning.
+Files whose names begin with a dot are not read. If the configuration file is a symbolic link, its drop-ins are beside the target. Drop-ins
+beside the link, or beside a place earlier in the list above that has no file, are ignored with a warning.
 
 ## Wrong values
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // dropInDir is the directory, beside the configuration file, whose *.toml
@@ -23,7 +24,8 @@ func withDropIns(file string) ([]string, error) {
 }
 
 // dropIns returns the drop-ins in a directory, by name; there are none if it does not
-// exist.
+// exist. Names that begin with a dot are not drop-ins: editors give them to locks
+// (Emacs: ".#50-memory.toml", a link to nothing) and to unsaved text.
 func dropIns(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -31,8 +33,9 @@ func dropIns(dir string) ([]string, error) {
 	}
 	var files []string
 	for _, entry := range entries {
-		if !entry.IsDir() && filepath.Ext(entry.Name()) == ".toml" {
-			files = append(files, filepath.Join(dir, entry.Name()))
+		name := entry.Name()
+		if !entry.IsDir() && filepath.Ext(name) == ".toml" && !strings.HasPrefix(name, ".") {
+			files = append(files, filepath.Join(dir, name))
 		}
 	}
 	return files, nil

@@ -42,7 +42,7 @@ const maxFileSize = 1 << 20
 //
 // The *.toml files of the directory config.d beside the file (beside the
 // target, if the file is a symbolic link) are merged over it key by key, in
-// the order of their names.
+// the order of their names. Those whose names begin with a dot are not read.
 //
 // An error joins everything that is wrong, one line each, with the file, the
 // line, the key, the value and what is wanted. Load blocks only on reading

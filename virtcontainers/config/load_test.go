@@ -179,7 +179,12 @@ func TestLoadDropIns(t *testing.T) {
 		"real/config.d/README":     "not TOML",
 		"real/config.d/d.toml/e":   "a directory",
 		"real/config.d/z.toml.bak": "[[[",
+		"real/config.d/.z.toml":    "[[[",
 	})
+	// Emacs locks the file that it edits by such a link.
+	if err := os.Symlink("user@host.1:2", filepath.Join(dir, "real/config.d/.#20-b.toml")); err != nil {
+		t.Fatal(err)
+	}
 	// The drop-ins beside the target apply, not those beside the link.
 	if err := os.Symlink("real/main.toml", filepath.Join(dir, "etc.toml")); err != nil {
 		t.Fatal(err)

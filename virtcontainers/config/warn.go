@@ -75,6 +75,9 @@ func otherHypervisor(name string) (table string, ok bool) {
 	return "hypervisor." + which, which != "qemu"
 }
 
+// warnf adds a warning, once: a pod's annotations resolve values of the file again.
 func (c *Config) warnf(format string, args ...any) {
-	c.Warnings = append(c.Warnings, fmt.Sprintf(format, args...))
+	if text := fmt.Sprintf(format, args...); !slices.Contains(c.Warnings, text) {
+		c.Warnings = append(c.Warnings, text)
+	}
 }

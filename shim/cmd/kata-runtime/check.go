@@ -47,7 +47,7 @@ func (h host) check(ctx context.Context, configFile string) []result {
 }
 
 func (h host) checkPrograms(ctx context.Context, cfg *config.Config) []result {
-	return []result{
-		h.checkQEMU(ctx, cfg), h.checkVirtioFSD(ctx, cfg), h.checkKernel(cfg), h.checkInitrd(cfg), h.checkMemory(cfg), h.checkEntropy(cfg),
-	}
+	results := append([]result{h.checkQEMU(ctx, cfg)}, h.checkNamed(ctx, cfg)...)
+	return append(results,
+		h.checkVirtioFSD(ctx, cfg), h.checkKernel(cfg), h.checkInitrd(cfg), h.checkMemory(cfg), h.checkEntropy(cfg))
 }

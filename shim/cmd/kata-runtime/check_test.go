@@ -123,10 +123,20 @@ func TestChecks(t *testing.T) {
 		{"new QEMU", func(_ *testing.T, f *fakeHost) {
 			f.programs["/usr/bin/qemu-system-x86_64"] = "QEMU emulator version 10.0.2"
 		}, "", "QEMU", ok, "10.0.2"},
+		{"a board", nil, "hypervisor.qemu.machine_type = 'pc-q35-7.2'", "machine type", ok, "pc-q35-7.2"},
+		{"no such board", nil, "hypervisor.qemu.machine_type = 'pc-q35-7.20'", "machine type", missing, "/usr/bin/qemu-system-x86_64 has no pc-q35-7.20"},
+		{"a filter", nil, "hypervisor.qemu.seccompsandbox = 'off'", "seccomp", ok, "off"},
+		{"no such filter", nil, "hypervisor.qemu.seccompsandbox = 'on,spawn=bogus'", "seccomp", missing, "invalid argument for spawn"},
+		{"no firmware", nil, "hypervisor.qemu.firmware = '/usr/share/ovmf/OVMF.fd'", "firmware", missing, "/usr/share/ovmf/OVMF.fd"},
+		{"no mount", nil, "runtime.sandbox_bind_mounts = ['/data:rw']", "sandbox mount", missing, "/data: file does not exist"},
+		{"a mount", func(_ *testing.T, f *fakeHost) { f.files["data/x"] = &fstest.MapFile{} },
+			"runtime.sandbox_bind_mounts = ['/data:ro']", "sandbox mount", ok, "/data"},
 		{"a wrapper of QEMU", func(_ *testing.T, f *fakeHost) { f.jailable = isScript }, "", "QEMU", missing, "is a script"},
 		{"QEMU elsewhere", nil, "hypervisor.qemu.path = '/opt/qemu'", "QEMU", missing, "/opt/qemu"},
 		{"Rust's virtiofsd", func(_ *testing.T, f *fakeHost) { f.programs["/usr/lib/qemu/virtiofsd"] = "virtiofsd 1.13.0\n" }, withDaemon, "virtiofsd", ok, "version 1.13.0"},
 		{"no virtiofsd", nil, "", "virtiofsd", ok, "the shim serves the share itself"},
+		{"arguments without virtiofsd", nil, "hypervisor.qemu.virtio_fs_extra_args = ['-o', 'x']", "virtiofsd", missing, `configuration.toml:1) has ["-o" "x"]`},
+		{"arguments without a share", nil, "[hypervisor.qemu]\nshared_fs = 'none'\nvirtio_fs_extra_args = ['-d']", "virtiofsd", ok, "none"},
 		{"virtiofsd fails", func(_ *testing.T, f *fakeHost) {
 			f.output = failing(f.output, "/usr/lib/qemu/virtiofsd")
 		}, withDaemon, "virtiofsd", missing, "--version: exit status 1: setgroups() failed"},

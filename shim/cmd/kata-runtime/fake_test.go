@@ -9,7 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/fstest"
 
@@ -62,9 +64,9 @@ func newFakeHost(t *testing.T) *fakeHost {
 			return info, asPath(err, path)
 		},
 		lookPath: func(name string) (string, error) { return "/usr/local/bin/" + name, nil },
-		output: func(_ context.Context, path string, _ ...string) (string, error) {
+		output: func(_ context.Context, path string, args ...string) (string, error) {
 			if out, ok := f.programs[path]; ok {
-				return out, nil
+				return fakeQEMU(out, args)
 			}
 			return "", &fs.PathError{Op: "exec", Path: path, Err: fs.ErrNotExist}
 		},
@@ -74,6 +76,20 @@ func newFakeHost(t *testing.T) *fakeHost {
 		release:  "6.18.1", executable: "/usr/local/bin/kata-runtime", cpus: 4,
 	}
 	return f
+}
+
+// fakeQEMU is a QEMU that prints that version.
+func fakeQEMU(version string, args []string) (string, error) {
+	switch {
+	case slices.Equal(args, []string{"-machine", "help"}):
+		return "Supported machines are:\nq35                  Standard PC\npc-q35-7.2           Standard PC\n", nil
+	case slices.Contains(args, "on,spawn=bogus"):
+		return "", &exec.ExitError{Stderr: []byte("qemu: no ui\nqemu-system-x86_64: -sandbox on,spawn=bogus: invalid argument for spawn\n")}
+	case slices.Contains(args, "-sandbox"):
+		return "", &exec.ExitError{Stderr: []byte("qemu-system-x86_64: Property 'none-machine.katabox' not found\n")}
+	default:
+		return version, nil
+	}
 }
 
 // asPath rewrites an error about a file of the map into one about the absolute

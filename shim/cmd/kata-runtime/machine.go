@@ -92,8 +92,7 @@ func (h host) checkVirtioFSD(ctx context.Context, cfg *config.Config) result {
 	r := result{Name: "virtiofsd", Status: ok}
 	path := cfg.Hypervisor.VirtioFS.Daemon
 	if path == "" {
-		r.Found = "none: the shim serves the share itself"
-		return r
+		return ownServer(cfg)
 	}
 	words, err := h.programVersion(ctx, path)
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && h.uid != 0 {
@@ -108,6 +107,18 @@ func (h host) checkVirtioFSD(ctx context.Context, cfg *config.Config) result {
 		return r
 	}
 	r.Found = path + ", version " + words
+	return r
+}
+
+// ownServer is the result for a share that the shim serves, without arguments.
+func ownServer(cfg *config.Config) result {
+	r := result{Name: "virtiofsd", Status: ok, Found: "none: the shim serves the share itself"}
+	const key = "hypervisor.qemu.virtio_fs_extra_args"
+	if args := cfg.Hypervisor.VirtioFS.ExtraArgs; len(args) > 0 && cfg.Hypervisor.SharedFS != config.SharedFSNone {
+		r.Status, r.Found = missing, fmt.Sprintf("none, and %s (%s) has %q", key, cfg.Origins[key], args)
+		r.Means = "no pod starts: the shim serves the share itself, and takes no arguments"
+		r.Do = "remove the arguments, or name the daemon that they are for in hypervisor.qemu.virtio_fs_daemon"
+	}
 	return r
 }
 
