@@ -62,6 +62,7 @@ type Pod struct {
 
 	volumes  podVolumes
 	assigned assignedVolumes
+	groups   groupsGiven
 }
 
 // Open starts the pod's shared file system, unless the configuration has none.
