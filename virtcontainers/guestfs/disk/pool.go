@@ -35,6 +35,9 @@ type Source struct {
 	Path string
 	// ReadOnly forbids the guest to write.
 	ReadOnly bool
+	// Direct bypasses the host's page cache, also if the Options' Cache does not. A
+	// disk that is attached already stays as it is.
+	Direct bool
 }
 
 // Disk is one user's handle on an attached disk: Driver and Place are what
@@ -56,6 +59,8 @@ type Pool struct {
 	last int
 	// plainAIO is set once the asynchronous I/O of opts has failed.
 	plainAIO bool
+	// warnCached logs that a disk is not read and written by native AIO.
+	warnCached sync.Once
 }
 
 // entry is a file or block device that is or was in use.
