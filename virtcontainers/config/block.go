@@ -75,12 +75,13 @@ var blockKeys = []key{
 		annotated("config.hypervisor.block_device_cache_noflush"),
 	define("hypervisor.qemu.block_device_logical_sector_size", int64(0), sectorSize,
 		func(d *draft) *uint32 { return &d.Hypervisor.BlockLogicalSector },
-		"The logical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536; 0 is the disk's.").
+		"The logical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536; 0 is the disk's: a block "+
+			"device's on the host, and 512 for a file.").
 		annotated("config.hypervisor.blk_logical_sector_size"),
 	define("hypervisor.qemu.block_device_physical_sector_size", int64(0), sectorSize,
 		func(d *draft) *uint32 { return &d.Hypervisor.BlockPhysicalSector },
 		"The physical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536, at least the "+
-			"logical one; 0 is the disk's.").
+			"logical one; 0 is the disk's, as for the logical one.").
 		annotated("config.hypervisor.blk_physical_sector_size"),
 	define("hypervisor.qemu.enable_iothreads", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.IOThreads },

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -18,7 +17,7 @@ const undoTimeout = 10 * time.Second
 
 // attach gives the machine the entry's disk. The caller holds the entry's turn.
 func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error {
-	file, err := f.openIn(ctx, src.ReadOnly, p.opts.LogicalBlockSize)
+	file, err := f.openIn(ctx, src.ReadOnly, blockSizes{p.opts.LogicalBlockSize, p.opts.PhysicalBlockSize})
 	if err != nil {
 		return err
 	}
@@ -38,7 +37,7 @@ func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error
 	if e.at, err = p.locate(id); err != nil {
 		return errors.Join(err, p.undo(ctx, id))
 	}
-	e.id, e.src, e.kept = id, src, false
+	e.id, e.src, e.blocks, e.kept = id, src, file.blocks, false
 	return nil
 }
 
@@ -79,14 +78,14 @@ func (p *Pool) fallBack(ctx context.Context, why string, err error) {
 }
 
 // try attaches a disk under a new ID: a failed attempt may still hold its ID.
-func (p *Pool) try(ctx context.Context, file *os.File, src Source, aio hypervisor.DiskAIO) (string, error) {
+func (p *Pool) try(ctx context.Context, file *opened, src Source, aio hypervisor.DiskAIO) (string, error) {
 	p.mu.Lock()
 	p.last++
 	id := fmt.Sprintf("disk-%d", p.last)
 	p.mu.Unlock()
 	err := p.machine.Attach(ctx, hypervisor.Disk{
-		ID: id, File: file, ReadOnly: src.ReadOnly, Bus: p.opts.Bus, Cache: p.cacheOf(src), AIO: aio,
-		LogicalBlockSize: p.opts.LogicalBlockSize, PhysicalBlockSize: p.opts.PhysicalBlockSize,
+		ID: id, File: file.File, ReadOnly: src.ReadOnly, Bus: p.opts.Bus, Cache: p.cacheOf(src), AIO: aio,
+		LogicalBlockSize: file.blocks.logical, PhysicalBlockSize: file.blocks.physical,
 	})
 	if err != nil {
 		return "", errors.Join(err, p.undo(ctx, id))

@@ -77,12 +77,12 @@ func (p *Pool) lengthFor(e *entry, want uint64) (uint64, error) {
 	}
 	length := uint64(end)
 	if !f.key.device {
-		return growFile(length, want, uint64(max(p.opts.LogicalBlockSize, sector)))
+		return growFile(length, want, uint64(max(e.blocks.logical, sector)))
 	}
 	if want > length {
 		return 0, fmt.Errorf("the block device has %d bytes, want %d: grow the device first: %w", length, want, errdefs.ErrFailedPrecondition)
 	}
-	return length, checkLength(file, p.opts.LogicalBlockSize)
+	return length, checkLength(file, e.blocks.logical)
 }
 
 // growFile returns the new length of a file, in whole blocks.

@@ -22,7 +22,8 @@ type Machine interface {
 	Done() <-chan struct{}
 }
 
-// Options are what all disks of a machine have in common.
+// Options are what all disks of a machine have in common. A block size of 0 is that of
+// a block device, and the VMM's default for a file.
 type Options struct {
 	Bus                                 hypervisor.DiskBus
 	AIO                                 hypervisor.DiskAIO
@@ -72,9 +73,10 @@ type entry struct {
 	// calls guards the fields below. It is held across calls to the VM.
 	calls ctxmutex.Mutex
 
-	id  string // of the device; empty when it is not attached
-	src Source
-	at  Disk
+	id     string // of the device; empty when it is not attached
+	src    Source
+	blocks blockSizes
+	at     Disk
 	// users are the handles on it.
 	users map[*Disk]bool
 	// kept is set if the machine was asked to unplug the disk and did not. It

@@ -72,25 +72,40 @@ func (f *found) identify() error {
 // Close closes the O_PATH descriptor.
 func (f *found) Close() error { return unix.Close(f.fd) }
 
+// opened is an open file or block device, and its sizes as a disk.
+type opened struct {
+	*os.File
+	blocks blockSizes
+}
+
 // openIn opens what was found and checks its length. It waits no longer than ctx: the
 // disk may hang, or the file system that has the file.
-func (f *found) openIn(ctx context.Context, readOnly bool, block uint32) (*os.File, error) {
+func (f *found) openIn(ctx context.Context, readOnly bool, want blockSizes) (*opened, error) {
 	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	copied := os.NewFile(uintptr(fd), f.path) // f may be closed before the disk answers
-	return intime.Call(ctx, func() (*os.File, error) {
+	return intime.Call(ctx, func() (*opened, error) {
 		defer copied.Close()
 		own := &found{path: f.path, key: f.key, fd: int(copied.Fd())}
-		file, err := own.open(readOnly)
-		if err == nil {
-			if err = checkLength(file, block); err != nil {
-				err = errors.Join(err, file.Close())
-			}
-		}
-		return file, err
-	}, func(file *os.File) { _ = file.Close() })
+		return own.openSized(readOnly, want)
+	}, func(o *opened) { _ = o.Close() })
+}
+
+func (f *found) openSized(readOnly bool, want blockSizes) (*opened, error) {
+	file, err := f.open(readOnly)
+	if err != nil {
+		return nil, err
+	}
+	blocks, err := want.of(file, f.key.device)
+	if err == nil {
+		err = checkLength(file, blocks.logical)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &opened{File: file, blocks: blocks}, nil
 }
 
 // open opens what was found without using its path, which may have changed
