@@ -67,7 +67,7 @@ func (c *Container) addDisks(ctx context.Context) error {
 		if c.paths.Devices[d.Path] {
 			continue // a disk is mounted there
 		}
-		used, err := c.useDisk(ctx, c.pod.rawDisk(d))
+		used, err := c.useRaw(ctx, d)
 		if d.Optional && unusable(err) {
 			log.G(ctx).WithField("container", c.ID).WithError(err).Warn("a disk of privileged_host_disks is not given to the container")
 			continue
@@ -88,7 +88,7 @@ func (c *Container) addMountedDisk(ctx context.Context, v volume.Volume) error {
 	if err != nil {
 		return err
 	}
-	used, err := c.useDisk(ctx, c.pod.rawDisk(d))
+	used, err := c.useRaw(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -96,12 +96,22 @@ func (c *Container) addMountedDisk(ctx context.Context, v volume.Volume) error {
 	return nil
 }
 
-// rawDisk is the disk of a block device of which a container gets the node. Unless the
-// configuration says otherwise it bypasses the host's page cache: a container's O_DIRECT
-// ends at the guest's device, and programs that share a disk with another host rely on
-// it to see what that one has written.
-func (p *Pod) rawDisk(d bundle.BlockDevice) disk.Source {
-	return disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly(), Direct: !p.opts.Config.Hypervisor.BlockCache.Set}
+// useRaw attaches a block device of which the container gets the node, until Release; it
+// grows with the device (Watch). Unless the configuration says otherwise it bypasses the
+// host's page cache: a container's O_DIRECT ends at the guest's device, and programs that
+// share a disk with another host rely on it to see what that one has written.
+func (c *Container) useRaw(ctx context.Context, d bundle.BlockDevice) (*disk.Disk, error) {
+	direct := !c.pod.opts.Config.Hypervisor.BlockCache.Set
+	used, err := c.useDisk(ctx, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly(), Direct: direct})
+	if err != nil {
+		return nil, err
+	}
+	forget := c.pod.raw.note(used)
+	c.later(func(context.Context) error {
+		forget()
+		return nil
+	})
+	return used, nil
 }
 
 // addDisk has the guest make a disk's node in the container.

@@ -37,7 +37,8 @@ func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error
 	if e.at, err = p.locate(id); err != nil {
 		return errors.Join(err, p.undo(ctx, id))
 	}
-	e.id, e.src, e.blocks, e.kept = id, src, file.blocks, false
+	e.id, e.src, e.kept = id, src, false
+	e.blocks, e.length, e.shown = file.blocks, file.length, file.length
 	return nil
 }
 

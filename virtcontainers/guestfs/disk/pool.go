@@ -76,7 +76,10 @@ type entry struct {
 	id     string // of the device; empty when it is not attached
 	src    Source
 	blocks blockSizes
-	at     Disk
+	// length is what the guest sees, in bytes; shown is the device's own when Follow
+	// last looked.
+	length, shown uint64
+	at            Disk
 	// users are the handles on it.
 	users map[*Disk]bool
 	// kept is set if the machine was asked to unplug the disk and did not. It
@@ -159,13 +162,8 @@ func (p *Pool) Len() int {
 // be called again. For a Disk that was already released, or nil, it does
 // nothing. It blocks while another call works on the same disk, within ctx.
 func (p *Pool) Release(ctx context.Context, d *Disk) error {
-	p.mu.Lock()
-	e, ok := p.users[d]
-	if ok {
-		e.refs++
-	}
-	p.mu.Unlock()
-	if !ok {
+	e := p.holdUsed(d)
+	if e == nil {
 		return nil
 	}
 	defer p.drop(e)
@@ -202,6 +200,18 @@ func (p *Pool) hold(key identity) *entry {
 		p.disks[key] = e
 	}
 	e.refs++
+	return e
+}
+
+// holdUsed returns the entry of a handle, or nil if that was released. Unless it is nil,
+// drop must follow.
+func (p *Pool) holdUsed(d *Disk) *entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.users[d]
+	if e != nil {
+		e.refs++
+	}
 	return e
 }
 

@@ -76,6 +76,7 @@ func (f *found) Close() error { return unix.Close(f.fd) }
 type opened struct {
 	*os.File
 	blocks blockSizes
+	length uint64 // in bytes
 }
 
 // openIn opens what was found and checks its length. It waits no longer than ctx: the
@@ -98,14 +99,14 @@ func (f *found) openSized(readOnly bool, want blockSizes) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	blocks, err := want.of(file, f.key.device)
-	if err == nil {
-		err = checkLength(file, blocks.logical)
+	o := &opened{File: file}
+	if o.blocks, err = want.of(file, f.key.device); err == nil {
+		o.length, err = checkLength(file, o.blocks.logical)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &opened{File: file, blocks: blocks}, nil
+	return o, nil
 }
 
 // open opens what was found without using its path, which may have changed
@@ -182,18 +183,26 @@ func (f *found) reopen(flags int) (*os.File, error) {
 // sector is the unit of a disk's length, in bytes.
 const sector = 512
 
-// checkLength refuses an empty disk, and one whose end would be cut off
-// (hypervisor.Disk, LogicalBlockSize). The VMM pads the last 512 bytes.
-func checkLength(file *os.File, block uint32) error {
+func lengthOf(file *os.File) (uint64, error) {
 	length, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
-		return fmt.Errorf("find its length: %w", err)
+		return 0, fmt.Errorf("find its length: %w", err)
+	}
+	return uint64(length), nil
+}
+
+// checkLength returns a disk's length. It refuses an empty disk, and one whose end would
+// be cut off (hypervisor.Disk, LogicalBlockSize). The VMM pads the last 512 bytes.
+func checkLength(file *os.File, block uint32) (uint64, error) {
+	length, err := lengthOf(file)
+	if err != nil {
+		return 0, err
 	}
 	if length == 0 {
-		return fmt.Errorf("it is empty, want a disk's content: %w", errdefs.ErrInvalidArgument)
+		return 0, fmt.Errorf("it is empty, want a disk's content: %w", errdefs.ErrInvalidArgument)
 	}
-	if sectors := (length + sector - 1) / sector; block > sector && sectors*sector%int64(block) != 0 {
-		return fmt.Errorf("its length, %d bytes, is not a multiple of the logical sector size, %d bytes: %w", length, block, errdefs.ErrInvalidArgument)
+	if sectors := (length + sector - 1) / sector; block > sector && sectors*sector%uint64(block) != 0 {
+		return 0, fmt.Errorf("its length, %d bytes, is not a multiple of the logical sector size, %d bytes: %w", length, block, errdefs.ErrInvalidArgument)
 	}
-	return nil
+	return length, nil
 }
