@@ -35,6 +35,7 @@ func (s *Sandbox) watch() {
 		}
 	})
 	s.watchers.Go(func() { s.sizing.Watch(s.lifeCtx) })
+	s.watchers.Go(func() { s.files.Watch(s.lifeCtx, s.calls.tryEnter) })
 	s.watchers.Go(s.watchKills)
 	s.watchers.Go(s.watchSleep)
 	s.watchers.Go(s.watchClock)

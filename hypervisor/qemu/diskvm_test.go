@@ -270,6 +270,57 @@ func TestBlockDeviceDisk(t *testing.T) {
 	}
 }
 
+// QEMU takes a block device past the page cache, to read and to write, and reads it.
+func TestDirectBlockDevice(t *testing.T) {
+	for _, aio := range []hypervisor.DiskAIO{hypervisor.AIOThreads, hypervisor.AIONative} {
+		for _, reads := range []bool{false, true} {
+			d := testDisk(t, "x", hypervisor.VirtioSCSI)
+			d.File = loopDevice(t, d.File)
+			if reads {
+				d = readOnly(t, d)
+			}
+			d.AIO, d.Cache.Direct = aio, true
+			vm := launch(t, testSpec(t, testKernel(t, "", idle)))
+			attachDisk(t, vm, d)
+			var nodes []struct {
+				Cache struct{ Direct bool }
+			}
+			if err := vm.mon.Execute(testContext(t), "query-named-block-nodes", nil, &nodes); err != nil {
+				t.Fatal(err)
+			}
+			if len(nodes) != 2 || !nodes[0].Cache.Direct || !nodes[1].Cache.Direct {
+				t.Errorf("%s, read-only %v: block nodes %+v", aio, reads, nodes)
+			}
+			if n := readByQEMU(t, vm, d.ID); n != 512 {
+				t.Errorf("%s, read-only %v: QEMU has read %d bytes of 512", aio, reads, n)
+			}
+		}
+	}
+}
+
+// readByQEMU has QEMU read 512 bytes of a disk, and returns how many it has read.
+func readByQEMU(t testing.TB, vm *VM, id string) (total int) {
+	t.Helper()
+	for _, step := range []string{"aio_read 512 512", "aio_flush"} {
+		line := map[string]any{"command-line": `qemu-io -d ` + id + ` "` + step + `"`}
+		if err := vm.mon.Execute(testContext(t), "human-monitor-command", line, new(string)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []struct {
+		Stats struct {
+			Read int `json:"rd_bytes"`
+		}
+	}
+	if err := vm.mon.Execute(testContext(t), "query-blockstats", nil, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		total += one.Stats.Read
+	}
+	return total
+}
+
 // loopDevice returns a loop device over a file, which disappears with its last
 // user.
 func loopDevice(t testing.TB, backing *os.File) *os.File {

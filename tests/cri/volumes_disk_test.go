@@ -83,7 +83,7 @@ func TestDirectVolume(t *testing.T) {
 			if fstype, options, source := p.mounted(ctx, t, id, "/data"); fstype != "ext4" || !strings.Contains(options, "noatime") || !strings.HasPrefix(source, "/dev/") {
 				t.Errorf("%s: /data is a %s on %s with %s", name, fstype, source, options)
 			}
-			if got := p.sh(ctx, t, id, "echo word > /data/file; stat -c %g /data/file; echo part > /part/file; cat /data/a/part/file"); got != "123\npart" {
+			if got := p.sh(ctx, t, id, "echo word > /data/file; stat -c %g /data/file; chmod 600 /data/file; echo part > /part/file; cat /data/a/part/file"); got != "123\npart" {
 				t.Errorf("%s: the file's group, and what is in the part: %q", name, got)
 			}
 			p.do(ctx, t, "stop", id)
@@ -91,7 +91,8 @@ func TestDirectVolume(t *testing.T) {
 			// The host gets the disk back while the pod lives on.
 			checkOnDisk(ctx, t, device, "word\n")
 			again := p.start(ctx, t, forever, with(path+":/data:ro"))
-			if got := p.sh(ctx, t, again, "cat /data/file; touch /data/new 2>/dev/null || echo read-only"); got != "word\nread-only" {
+			// The group is given once for the pod: what is private stays so.
+			if got := p.sh(ctx, t, again, "stat -c '%a %g' /data/file; cat /data/file; touch /data/new 2>/dev/null || echo read-only"); got != "600 123\nword\nread-only" {
 				t.Errorf("%s: again: %q", name, got)
 			}
 			p.sh(ctx, t, p.start(ctx, t, forever, with(path+":/data")), "echo more > /data/file")

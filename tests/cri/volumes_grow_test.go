@@ -115,3 +115,31 @@ func (k *kubelet) volumeBytes(ctx context.Context, path string) uint64 {
 	}
 	return stats.Usage[0].Total
 }
+
+// A raw block volume grows in a running container when the host has grown its device, on
+// each bus.
+func TestBlockVolumeGrows(t *testing.T) {
+	for _, bus := range []string{"virtio-scsi", "virtio-blk"} {
+		t.Run(bus, func(t *testing.T) {
+			within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
+				k := newKubelet(t, e, fmt.Sprintf("hypervisor.qemu.block_device_driver = %q", bus))
+				backing := k.write(filepath.Join(k.dir, "raw.img"), "")
+				k.must(os.Truncate(backing, diskBytes))
+				device := k.loop(backing)
+				p := runp(ctx, t, e, "blockgrows")
+				id := p.start(ctx, t, forever, map[string]any{
+					"devices": []any{map[string]any{"container_path": "/dev/data", "host_path": device, "permissions": "rwm"}},
+				})
+				k.must(os.Truncate(backing, grownBytes))
+				k.must(exec.CommandContext(ctx, mustDo(t)(findProgram("losetup")), "--set-capacity", device).Run())
+				// The last 1 MiB can be read once the guest has all of the device.
+				line := fmt.Sprintf("for i in $(seq 60); do dd if=/dev/data bs=1M skip=%d count=1 2>/dev/null | wc -c | grep -qx 1048576 && echo grown && break; sleep 1; done",
+					grownBytes>>20-1)
+				if got := p.sh(ctx, t, id, line); got != "grown" {
+					t.Errorf("the device does not grow: %q", got)
+				}
+				k.must(e.RemovePods(ctx))
+			})
+		})
+	}
+}

@@ -56,16 +56,18 @@ var blockKeys = []key{
 		annotated("config.hypervisor.block_device_driver"),
 	define("hypervisor.qemu.block_device_aio", AIOUring, oneOf("", AIOUring, AIONative, AIOThreads),
 		func(d *draft) *string { return &d.Hypervisor.BlockAIO },
-		"How QEMU reads and writes disks: io_uring, native (Linux AIO: with block_device_cache_direct), or threads. If "+
-			"the host lacks the chosen one, threads are used, with a warning.").orDefault().
+		"How QEMU reads and writes disks: io_uring, native (Linux AIO: only for disks that bypass the page cache), or "+
+			"threads. If the host lacks the chosen one, threads are used, with a warning.").orDefault().
 		annotated("config.hypervisor.block_device_aio"),
 	define("hypervisor.qemu.block_device_cache_set", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.BlockCache.Set },
-		"Apply the two options below to disks.").
+		"Apply the two options below to disks. Without them a block device that a container gets as a device bypasses the host's "+
+			"page cache, and other disks do not.").
 		annotated("config.hypervisor.block_device_cache_set"),
 	define("hypervisor.qemu.block_device_cache_direct", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.BlockCache.Direct },
-		"Bypass the host's page cache.").
+		"Bypass the host's page cache, with all disks. With false and block_device_cache_set no disk does: a container's O_DIRECT is then not the "+
+			"host's, which damages disks that several hosts write to.").
 		annotated("config.hypervisor.block_device_cache_direct"),
 	define("hypervisor.qemu.block_device_cache_noflush", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.BlockCache.NoFlush },
@@ -73,12 +75,13 @@ var blockKeys = []key{
 		annotated("config.hypervisor.block_device_cache_noflush"),
 	define("hypervisor.qemu.block_device_logical_sector_size", int64(0), sectorSize,
 		func(d *draft) *uint32 { return &d.Hypervisor.BlockLogicalSector },
-		"The logical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536; 0 is the disk's.").
+		"The logical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536; 0 is the disk's: a block "+
+			"device's on the host, and 512 for a file.").
 		annotated("config.hypervisor.blk_logical_sector_size"),
 	define("hypervisor.qemu.block_device_physical_sector_size", int64(0), sectorSize,
 		func(d *draft) *uint32 { return &d.Hypervisor.BlockPhysicalSector },
 		"The physical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536, at least the "+
-			"logical one; 0 is the disk's.").
+			"logical one; 0 is the disk's, as for the logical one.").
 		annotated("config.hypervisor.blk_physical_sector_size"),
 	define("hypervisor.qemu.enable_iothreads", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.IOThreads },

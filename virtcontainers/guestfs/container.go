@@ -56,15 +56,21 @@ type Container struct {
 	sources map[string]string
 	// hugeVolumes are the host's directories of volumes of huge pages without a size.
 	hugeVolumes []string
-	undos       []func(context.Context) error
-	results     results
+	// groups are those that the guest gives volumes' files to when it creates the
+	// container, by the volumes' keys.
+	groups  map[string]groupGiven
+	undos   []func(context.Context) error
+	results results
 }
 
 // Container returns the files of a container that is to be created. Nothing
 // happens until its Steps are done.
 func (p *Pod) Container(req Request) *Container {
 	req.ShareID = cmp.Or(req.ShareID, req.ID)
-	return &Container{Request: req, pod: p, sources: map[string]string{}, paths: guestspec.Paths{Shm: api.GuestShmDir, Devices: map[string]bool{}}}
+	return &Container{
+		Request: req, pod: p, sources: map[string]string{}, groups: map[string]groupGiven{},
+		paths: guestspec.Paths{Shm: api.GuestShmDir, Devices: map[string]bool{}},
+	}
 }
 
 // Step is one part of bringing the files into the guest.
@@ -125,6 +131,7 @@ const releaseWait = 10 * time.Second
 
 // Created records that the guest has made the container.
 func (c *Container) Created() {
+	c.noteGroups()
 	if c.pod.share != nil {
 		c.pod.share.Created(c.ShareID)
 	}

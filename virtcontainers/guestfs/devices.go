@@ -67,7 +67,7 @@ func (c *Container) addDisks(ctx context.Context) error {
 		if c.paths.Devices[d.Path] {
 			continue // a disk is mounted there
 		}
-		used, err := c.useDisk(ctx, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly()})
+		used, err := c.useRaw(ctx, d)
 		if d.Optional && unusable(err) {
 			log.G(ctx).WithField("container", c.ID).WithError(err).Warn("a disk of privileged_host_disks is not given to the container")
 			continue
@@ -88,12 +88,30 @@ func (c *Container) addMountedDisk(ctx context.Context, v volume.Volume) error {
 	if err != nil {
 		return err
 	}
-	used, err := c.useDisk(ctx, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly()})
+	used, err := c.useRaw(ctx, d)
 	if err != nil {
 		return err
 	}
 	c.addDisk(d, used).Mounted = true
 	return nil
+}
+
+// useRaw attaches a block device of which the container gets the node, until Release; it
+// grows with the device (Watch). Unless the configuration says otherwise it bypasses the
+// host's page cache: a container's O_DIRECT ends at the guest's device, and programs that
+// share a disk with another host rely on it to see what that one has written.
+func (c *Container) useRaw(ctx context.Context, d bundle.BlockDevice) (*disk.Disk, error) {
+	direct := !c.pod.opts.Config.Hypervisor.BlockCache.Set
+	used, err := c.useDisk(ctx, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly(), Direct: direct})
+	if err != nil {
+		return nil, err
+	}
+	forget := c.pod.raw.note(used)
+	c.later(func(context.Context) error {
+		forget()
+		return nil
+	})
+	return used, nil
 }
 
 // addDisk has the guest make a disk's node in the container.

@@ -26,6 +26,8 @@
 // containers mount is removed by the last Release. Volumes of the guest that the
 // pod's containers share (podVolumes) end with the machine.
 //
+// Watch grows containers' block devices with the host's.
+//
 // A guest's mount error names the mount point (guest.StorageError) or the source in the
 // guest; Explain adds its source on the host.
 package guestfs

@@ -62,6 +62,8 @@ type Pod struct {
 
 	volumes  podVolumes
 	assigned assignedVolumes
+	groups   groupsGiven
+	raw      rawDisks
 }
 
 // Open starts the pod's shared file system, unless the configuration has none.
@@ -81,7 +83,9 @@ func Open(ctx context.Context, opts Options) (*Pod, error) {
 
 // WithoutShare returns the files of a machine without a pod that has no share, as
 // if shared_fs were "none".
-func WithoutShare(opts Options) *Pod { return &Pod{opts: opts, volumes: newPodVolumes()} }
+func WithoutShare(opts Options) *Pod {
+	return &Pod{opts: opts, volumes: newPodVolumes(), raw: newRawDisks()}
+}
 
 // OpenSpare is Open for a machine without a pod: Give makes the files a pod's.
 func OpenSpare(ctx context.Context, opts Options) (*Pod, error) {

@@ -244,7 +244,9 @@ func (c *Container) plugVolume(ctx context.Context, v volume.Volume) (string, er
 		return "", err
 	}
 	at := c.pod.volumes.newFiles()
-	c.add(diskStorage(v.Disk, used, at), fmt.Sprintf("volume %s on %s", v.Source, v.Disk.Path))
+	mount := diskStorage(v.Disk, used, at)
+	mount.FsGroup = c.groupFor(v)
+	c.add(mount, fmt.Sprintf("volume %s on %s", v.Source, v.Disk.Path))
 	forget := c.pod.assigned.note(&assigned{volume: v, disk: used, target: at})
 	c.later(func(context.Context) error {
 		forget()
@@ -256,7 +258,7 @@ func (c *Container) plugVolume(ctx context.Context, v volume.Volume) (string, er
 func diskStorage(d volume.Disk, used *disk.Disk, target string) *api.Storage {
 	s := &api.Storage{
 		Driver: used.Driver, Source: used.Place, Target: target,
-		Fstype: d.Fstype, Options: d.Options, FsGroup: d.Group,
+		Fstype: d.Fstype, Options: d.Options,
 	}
 	if d.ReadOnly {
 		s.Options = append(slices.Clone(s.Options), "ro")

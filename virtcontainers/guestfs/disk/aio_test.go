@@ -80,3 +80,25 @@ func TestAIOFallsBackToThreads(t *testing.T) {
 		})
 	}
 }
+
+// Linux AIO is for the disks that bypass the page cache, also after another disk has
+// been attached.
+func TestNativeForDirectDisks(t *testing.T) {
+	ctx, out := logged(t)
+	_, vm := machine(t)
+	p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioSCSI, AIO: hypervisor.AIONative})
+	for _, direct := range []bool{false, true, false, true} {
+		if _, err := p.Use(ctx, disk.Source{Path: file(t, "disk"), Direct: direct}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range vm.Devices() {
+		d := d.(hypervisor.Disk)
+		if want := (d.ID == "disk-2" || d.ID == "disk-4"); d.Cache.Direct != want || (d.AIO == hypervisor.AIONative) != want {
+			t.Errorf("%s: direct %v, AIO %q", d.ID, d.Cache.Direct, d.AIO)
+		}
+	}
+	if warned := strings.Count(out.String(), "level=warning"); warned != 1 {
+		t.Errorf("%d warnings, want one:\n%s", warned, out)
+	}
+}

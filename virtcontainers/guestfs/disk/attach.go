@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -18,13 +17,13 @@ const undoTimeout = 10 * time.Second
 
 // attach gives the machine the entry's disk. The caller holds the entry's turn.
 func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error {
-	file, err := f.openIn(ctx, src.ReadOnly, p.opts.LogicalBlockSize)
+	file, err := f.openIn(ctx, src.ReadOnly, blockSizes{p.opts.LogicalBlockSize, p.opts.PhysicalBlockSize})
 	if err != nil {
 		return err
 	}
 	// Once the disk is attached, the VMM has a duplicate.
 	defer file.Close()
-	aio, second := p.kindsOfAIO(ctx)
+	aio, second := p.kindsOfAIO(ctx, src)
 	id, err := p.try(ctx, file, src, aio)
 	if err != nil && second != "" && ctx.Err() == nil {
 		first := err
@@ -39,20 +38,30 @@ func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error
 		return errors.Join(err, p.undo(ctx, id))
 	}
 	e.id, e.src, e.kept = id, src, false
+	e.blocks, e.length, e.shown = file.blocks, file.length, file.length
 	return nil
+}
+
+// cacheOf returns how the host caches a new disk.
+func (p *Pool) cacheOf(src Source) hypervisor.DiskCache {
+	cache := p.opts.Cache
+	cache.Direct = cache.Direct || src.Direct
+	return cache
 }
 
 // kindsOfAIO returns the kind of asynchronous I/O for a new disk, and the kind
 // to try if that is refused, or "" if there is none.
-func (p *Pool) kindsOfAIO(ctx context.Context) (first, second hypervisor.DiskAIO) {
+func (p *Pool) kindsOfAIO(ctx context.Context, src Source) (first, second hypervisor.DiskAIO) {
 	p.mu.Lock()
 	plain := p.plainAIO
 	p.mu.Unlock()
 	switch {
 	case plain || p.opts.AIO == "" || p.opts.AIO == hypervisor.AIOThreads:
 		return hypervisor.AIOThreads, ""
-	case p.opts.AIO == hypervisor.AIONative && !p.opts.Cache.Direct:
-		p.fallBack(ctx, "disks are read and written by threads: native needs block_device_cache_direct", nil)
+	case p.opts.AIO == hypervisor.AIONative && !p.cacheOf(src).Direct:
+		p.warnCached.Do(func() {
+			log.G(ctx).Warn("disks in the host's page cache are read and written by threads: native needs block_device_cache_direct")
+		})
 		return hypervisor.AIOThreads, ""
 	}
 	return p.opts.AIO, hypervisor.AIOThreads
@@ -64,24 +73,20 @@ func (p *Pool) fallBack(ctx context.Context, why string, err error) {
 	again := p.plainAIO
 	p.plainAIO = true
 	p.mu.Unlock()
-	switch {
-	case again:
-	case err == nil:
-		log.G(ctx).Warn(why)
-	default:
+	if !again {
 		log.G(ctx).WithError(err).Warn(why)
 	}
 }
 
 // try attaches a disk under a new ID: a failed attempt may still hold its ID.
-func (p *Pool) try(ctx context.Context, file *os.File, src Source, aio hypervisor.DiskAIO) (string, error) {
+func (p *Pool) try(ctx context.Context, file *opened, src Source, aio hypervisor.DiskAIO) (string, error) {
 	p.mu.Lock()
 	p.last++
 	id := fmt.Sprintf("disk-%d", p.last)
 	p.mu.Unlock()
 	err := p.machine.Attach(ctx, hypervisor.Disk{
-		ID: id, File: file, ReadOnly: src.ReadOnly, Bus: p.opts.Bus, Cache: p.opts.Cache, AIO: aio,
-		LogicalBlockSize: p.opts.LogicalBlockSize, PhysicalBlockSize: p.opts.PhysicalBlockSize,
+		ID: id, File: file.File, ReadOnly: src.ReadOnly, Bus: p.opts.Bus, Cache: p.cacheOf(src), AIO: aio,
+		LogicalBlockSize: file.blocks.logical, PhysicalBlockSize: file.blocks.physical,
 	})
 	if err != nil {
 		return "", errors.Join(err, p.undo(ctx, id))

@@ -3,7 +3,6 @@ package disk
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 
 	"github.com/containerd/errdefs"
@@ -21,13 +20,8 @@ import (
 // errdefs.ErrInvalidArgument: a disk does not shrink. The guest's file system is
 // not touched.
 func (p *Pool) Grow(ctx context.Context, d *Disk, want uint64) (uint64, error) {
-	p.mu.Lock()
-	e, ok := p.users[d]
-	if ok {
-		e.refs++
-	}
-	p.mu.Unlock()
-	if !ok {
+	e := p.holdUsed(d)
+	if e == nil {
 		return 0, fmt.Errorf("grow disk: it has no user: %w", errdefs.ErrNotFound)
 	}
 	defer p.drop(e)
@@ -46,14 +40,11 @@ func (p *Pool) grow(ctx context.Context, e *entry, want uint64) (uint64, error) 
 	if e.id == "" || e.kept {
 		return 0, fmt.Errorf("it is being detached: %w", errdefs.ErrFailedPrecondition)
 	}
-	if e.src.ReadOnly {
-		return 0, fmt.Errorf("it is read-only: %w", errdefs.ErrFailedPrecondition)
-	}
 	bytes, err := p.lengthFor(e, want)
 	if err != nil {
 		return 0, err
 	}
-	return bytes, p.machine.GrowDisk(ctx, e.id, bytes)
+	return bytes, p.growTo(ctx, e, bytes)
 }
 
 // lengthFor returns what the length of an attached disk is to be.
@@ -71,18 +62,21 @@ func (p *Pool) lengthFor(e *entry, want uint64) (uint64, error) {
 		return 0, err
 	}
 	defer file.Close()
-	end, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, fmt.Errorf("find its length: %w", err)
-	}
-	length := uint64(end)
 	if !f.key.device {
-		return growFile(length, want, uint64(max(p.opts.LogicalBlockSize, sector)))
+		length, err := lengthOf(file)
+		if err != nil {
+			return 0, err
+		}
+		return growFile(length, want, uint64(max(e.blocks.logical, sector)))
+	}
+	length, err := checkLength(file, e.blocks.logical)
+	if err != nil {
+		return 0, err
 	}
 	if want > length {
 		return 0, fmt.Errorf("the block device has %d bytes, want %d: grow the device first: %w", length, want, errdefs.ErrFailedPrecondition)
 	}
-	return length, checkLength(file, p.opts.LogicalBlockSize)
+	return length, nil
 }
 
 // growFile returns the new length of a file, in whole blocks.

@@ -22,7 +22,8 @@ type Machine interface {
 	Done() <-chan struct{}
 }
 
-// Options are what all disks of a machine have in common.
+// Options are what all disks of a machine have in common. A block size of 0 is that of
+// a block device, and the VMM's default for a file.
 type Options struct {
 	Bus                                 hypervisor.DiskBus
 	AIO                                 hypervisor.DiskAIO
@@ -35,6 +36,9 @@ type Source struct {
 	Path string
 	// ReadOnly forbids the guest to write.
 	ReadOnly bool
+	// Direct bypasses the host's page cache, also if the Options' Cache does not. A
+	// disk that is attached already stays as it is.
+	Direct bool
 }
 
 // Disk is one user's handle on an attached disk: Driver and Place are what
@@ -56,6 +60,8 @@ type Pool struct {
 	last int
 	// plainAIO is set once the asynchronous I/O of opts has failed.
 	plainAIO bool
+	// warnCached logs that a disk is not read and written by native AIO.
+	warnCached sync.Once
 }
 
 // entry is a file or block device that is or was in use.
@@ -67,9 +73,13 @@ type entry struct {
 	// calls guards the fields below. It is held across calls to the VM.
 	calls ctxmutex.Mutex
 
-	id  string // of the device; empty when it is not attached
-	src Source
-	at  Disk
+	id     string // of the device; empty when it is not attached
+	src    Source
+	blocks blockSizes
+	// length is what the guest sees, in bytes; shown is the device's own when Follow
+	// last looked.
+	length, shown uint64
+	at            Disk
 	// users are the handles on it.
 	users map[*Disk]bool
 	// kept is set if the machine was asked to unplug the disk and did not. It
@@ -152,13 +162,8 @@ func (p *Pool) Len() int {
 // be called again. For a Disk that was already released, or nil, it does
 // nothing. It blocks while another call works on the same disk, within ctx.
 func (p *Pool) Release(ctx context.Context, d *Disk) error {
-	p.mu.Lock()
-	e, ok := p.users[d]
-	if ok {
-		e.refs++
-	}
-	p.mu.Unlock()
-	if !ok {
+	e := p.holdUsed(d)
+	if e == nil {
 		return nil
 	}
 	defer p.drop(e)
@@ -195,6 +200,18 @@ func (p *Pool) hold(key identity) *entry {
 		p.disks[key] = e
 	}
 	e.refs++
+	return e
+}
+
+// holdUsed returns the entry of a handle, or nil if that was released. Unless it is nil,
+// drop must follow.
+func (p *Pool) holdUsed(d *Disk) *entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.users[d]
+	if e != nil {
+		e.refs++
+	}
 	return e
 }
 

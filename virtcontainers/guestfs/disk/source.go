@@ -72,25 +72,41 @@ func (f *found) identify() error {
 // Close closes the O_PATH descriptor.
 func (f *found) Close() error { return unix.Close(f.fd) }
 
+// opened is an open file or block device, and its sizes as a disk.
+type opened struct {
+	*os.File
+	blocks blockSizes
+	length uint64 // in bytes
+}
+
 // openIn opens what was found and checks its length. It waits no longer than ctx: the
 // disk may hang, or the file system that has the file.
-func (f *found) openIn(ctx context.Context, readOnly bool, block uint32) (*os.File, error) {
+func (f *found) openIn(ctx context.Context, readOnly bool, want blockSizes) (*opened, error) {
 	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	copied := os.NewFile(uintptr(fd), f.path) // f may be closed before the disk answers
-	return intime.Call(ctx, func() (*os.File, error) {
+	return intime.Call(ctx, func() (*opened, error) {
 		defer copied.Close()
 		own := &found{path: f.path, key: f.key, fd: int(copied.Fd())}
-		file, err := own.open(readOnly)
-		if err == nil {
-			if err = checkLength(file, block); err != nil {
-				err = errors.Join(err, file.Close())
-			}
-		}
-		return file, err
-	}, func(file *os.File) { _ = file.Close() })
+		return own.openSized(readOnly, want)
+	}, func(o *opened) { _ = o.Close() })
+}
+
+func (f *found) openSized(readOnly bool, want blockSizes) (*opened, error) {
+	file, err := f.open(readOnly)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{File: file}
+	if o.blocks, err = want.of(file, f.key.device); err == nil {
+		o.length, err = checkLength(file, o.blocks.logical)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return o, nil
 }
 
 // open opens what was found without using its path, which may have changed
@@ -167,18 +183,26 @@ func (f *found) reopen(flags int) (*os.File, error) {
 // sector is the unit of a disk's length, in bytes.
 const sector = 512
 
-// checkLength refuses an empty disk, and one whose end would be cut off
-// (hypervisor.Disk, LogicalBlockSize). The VMM pads the last 512 bytes.
-func checkLength(file *os.File, block uint32) error {
+func lengthOf(file *os.File) (uint64, error) {
 	length, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
-		return fmt.Errorf("find its length: %w", err)
+		return 0, fmt.Errorf("find its length: %w", err)
+	}
+	return uint64(length), nil
+}
+
+// checkLength returns a disk's length. It refuses an empty disk, and one whose end would
+// be cut off (hypervisor.Disk, LogicalBlockSize). The VMM pads the last 512 bytes.
+func checkLength(file *os.File, block uint32) (uint64, error) {
+	length, err := lengthOf(file)
+	if err != nil {
+		return 0, err
 	}
 	if length == 0 {
-		return fmt.Errorf("it is empty, want a disk's content: %w", errdefs.ErrInvalidArgument)
+		return 0, fmt.Errorf("it is empty, want a disk's content: %w", errdefs.ErrInvalidArgument)
 	}
-	if sectors := (length + sector - 1) / sector; block > sector && sectors*sector%int64(block) != 0 {
-		return fmt.Errorf("its length, %d bytes, is not a multiple of the logical sector size, %d bytes: %w", length, block, errdefs.ErrInvalidArgument)
+	if sectors := (length + sector - 1) / sector; block > sector && sectors*sector%uint64(block) != 0 {
+		return 0, fmt.Errorf("its length, %d bytes, is not a multiple of the logical sector size, %d bytes: %w", length, block, errdefs.ErrInvalidArgument)
 	}
-	return nil
+	return length, nil
 }

@@ -1,0 +1,90 @@
+package guestfs
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// resize gives a loop device the length of its file, which is set first.
+func resize(t *testing.T, dev *os.File, backing string, length int64) {
+	t.Helper()
+	if err := os.Truncate(backing, length); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A container's block device grows in the guest when it has grown on the host: not while
+// the pod hibernates, and as long as a container has it.
+func TestBlockDeviceGrows(t *testing.T) {
+	for _, mounted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			logger := logrus.New()
+			logger.SetOutput(&out)
+			ctx, cancel := context.WithCancel(log.WithLogger(t.Context(), logrus.NewEntry(logger)))
+			var asleep atomic.Bool
+			entered := 0
+			p, vm, _ := newPod(t)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				p.Watch(ctx, func() (func(), bool) {
+					if asleep.Load() {
+						return nil, false
+					}
+					entered++
+					return func() { entered-- }, true
+				})
+			}()
+			pass := func() {
+				time.Sleep(2 * lookEvery)
+				synctest.Wait()
+			}
+			backing := file(t, "backing")
+			dev := loopDevice(t, backing)
+			pass()
+			c := p.Container(requesting(t, dev, mounted))
+			if err := do(t, c); err != nil {
+				t.Fatal(err)
+			}
+			asleep.Store(true)
+			resize(t, dev, backing, 2<<20)
+			pass()
+			if got := vm.Grown("disk-2"); got != 0 {
+				t.Errorf("mounted %v: grown to %d bytes while the pod hibernates", mounted, got)
+			}
+			asleep.Store(false)
+			pass()
+			if got := vm.Grown("disk-2"); got != 2<<20 {
+				t.Errorf("mounted %v: grown to %d bytes, want %d", mounted, got, 2<<20)
+			}
+			resize(t, dev, backing, 1<<20)
+			pass()
+			if log := out.String(); strings.Count(log, "level=warning") != 1 || !strings.Contains(log, "has become smaller") {
+				t.Errorf("log:\n%s", log)
+			}
+			if err := c.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			pass()
+			if left := p.raw.list(); len(left) != 0 || entered != 0 {
+				t.Errorf("%d disks are left, and the machine was left %d times too few", len(left), entered)
+			}
+			cancel()
+			<-ended
+		})
+	}
+}
