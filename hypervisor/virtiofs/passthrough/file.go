@@ -50,20 +50,36 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags u
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
+	var as *fuse.InHeader
 	if fuseFlags&fuse.OPEN_KILL_SUIDGID != 0 {
-		if errno = t.asWriter(r.Header()); errno == 0 {
-			defer t.asRoot()
-		}
+		as = r.Header()
 	}
-	fd := -1
-	if errno == 0 {
-		fd, errno = openRegular(path, hostFlags(flags))
-	}
+	fd, errno := fs.openAs(t, as, n, path, hostFlags(flags))
 	if errno != 0 {
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
 	return n, fd, 0
+}
+
+// openAs opens a regular file, which is open with O_PATH, as root, or as the sender of a
+// request if as is not nil.
+func (fs *FS) openAs(t *Thread, as *fuse.InHeader, n *node, path, flags int) (fd int, errno unix.Errno) {
+	switch {
+	case n.tree.source(path) == processes:
+		errno = fs.asProcessReader(t, n)
+	case as != nil:
+		errno = t.asWriter(as)
+	}
+	if errno != 0 {
+		return -1, errno
+	}
+	fd, errno = openRegular(path, flags)
+	if back := t.asRoot(); back != 0 && errno == 0 {
+		_ = unix.Close(fd)
+		return -1, back
+	}
+	return fd, errno
 }
 
 // openRegular opens a file that is open with O_PATH, and must be a regular one:
@@ -111,6 +127,11 @@ func (fs *FS) read(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.handles.done(h)
+	if h.node.tree.contents.Load() == processes {
+		if errno := fs.asProcessReader(t, h.node); errno != 0 {
+			return errno
+		}
+	}
 	n, errno := r.Room.Fill(&t.scratch, int64(in.Size), vectored(unix.SYS_PREADV, h.fd, in.Offset, 0))
 	if errno == 0 {
 		r.Filled(n)

@@ -61,7 +61,7 @@ type tree struct {
 	// rename is held for reading while a failed search by name is repeated, and
 	// for writing during a rename.
 	rename sync.RWMutex
-	// contents is what isGenerated has found out.
+	// contents is what source has found out.
 	contents atomic.Int32
 
 	// table.mu guards the following.
