@@ -92,6 +92,9 @@ func (fs *FS) link(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.leave(dir)
+	if errno := t.asNamer(r.Header()); errno != 0 {
+		return errno
+	}
 	// The descriptor's name in /proc leads to the file, even if that is a link.
 	if err := unix.Linkat(unix.AT_FDCWD, procName(fd), dfd, name, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return errnoOf(err)

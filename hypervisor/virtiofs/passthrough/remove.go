@@ -147,12 +147,8 @@ func (fs *FS) renameTo(t *Thread, r *wire.Request, newdir uint64, flags uint, na
 	if dir.tree != olddir.tree {
 		return unix.EXDEV
 	}
-	// The kernel makes the whiteout, which is a device.
-	h := r.Header()
-	if flags&unix.RENAME_WHITEOUT != 0 {
-		if errno := t.become(h.Uid, h.Gid, keepSpecial); errno != 0 {
-			return errno
-		}
+	if errno := t.asNamer(r.Header()); errno != 0 {
+		return errno
 	}
 	dir.tree.rename.Lock()
 	defer dir.tree.rename.Unlock()

@@ -99,6 +99,11 @@ func (t *Thread) asChanger(h *fuse.InHeader) unix.Errno {
 	return t.asWriter(h)
 }
 
+// asNamer makes the thread act as a request's sender that gives a file a name. In an
+// idmapped mount the kernel refuses a new name to a user without a mapping, as root is
+// (fs/namei.c, may_create). A whiteout, which a rename may make, is the sender's.
+func (t *Thread) asNamer(h *fuse.InHeader) unix.Errno { return t.become(h.Uid, h.Gid, keepSpecial) }
+
 // withUmask sets the umask for making files, which default ACLs override.
 func (t *Thread) withUmask(mask uint32) {
 	if t.umask != mask&0o777 {
