@@ -23,7 +23,12 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.unreserve(t)
-	n, fd, errno := fs.openFile(t, r, r.Node(), in.Flags, in.Mode)
+	var as *opener
+	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+		h := r.Header()
+		as = &opener{h.Uid, h.Gid, dropSpecial}
+	}
+	n, fd, errno := fs.openFile(t, r.Node(), in.Flags, as)
 	if errno != 0 {
 		return errno
 	}
@@ -35,8 +40,14 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 	return 0
 }
 
+// opener is a user that opens a file, with its capabilities; nil is root with all.
+type opener struct {
+	uid, gid uint32
+	caps     uint64
+}
+
 // openFile opens a regular file, refuses anything else, and holds its node.
-func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags uint32) (*node, int, unix.Errno) {
+func (fs *FS) openFile(t *Thread, id uint64, flags uint32, as *opener) (*node, int, unix.Errno) {
 	n, path, errno := fs.file(t, id)
 	if errno != 0 {
 		return nil, -1, errno
@@ -50,10 +61,6 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags u
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
-	var as *fuse.InHeader
-	if fuseFlags&fuse.OPEN_KILL_SUIDGID != 0 {
-		as = r.Header()
-	}
 	fd, errno := fs.openAs(t, as, n, path, hostFlags(flags))
 	if errno != 0 {
 		fs.nodes.put(n)
@@ -62,14 +69,16 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags u
 	return n, fd, 0
 }
 
-// openAs opens a regular file, which is open with O_PATH, as root, or as the sender of a
-// request if as is not nil.
-func (fs *FS) openAs(t *Thread, as *fuse.InHeader, n *node, path, flags int) (fd int, errno unix.Errno) {
+// openAs opens a regular file that is open with O_PATH.
+func (fs *FS) openAs(t *Thread, as *opener, n *node, path, flags int) (fd int, errno unix.Errno) {
 	switch {
 	case n.tree.source(path) == processes:
+		if as != nil && as.caps == 0 {
+			return -1, unix.EACCES // there another user is root
+		}
 		errno = fs.asProcessReader(t, n)
 	case as != nil:
-		errno = t.asWriter(as)
+		errno = t.become(as.uid, as.gid, as.caps)
 	}
 	if errno != 0 {
 		return -1, errno
