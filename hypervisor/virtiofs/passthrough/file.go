@@ -1,6 +1,8 @@
 package passthrough
 
 import (
+	"errors"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -8,7 +10,8 @@ import (
 )
 
 // kept are the open flags that also apply on the host. O_APPEND is repeated
-// with each write; O_DIRECT only concerns the guest's own cache.
+// with each write (openRegular has an exception); O_DIRECT only concerns the guest's
+// own cache.
 const kept = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
 // hostFlags returns an open's flags for the host.
@@ -61,7 +64,7 @@ func (fs *FS) openFile(t *Thread, id uint64, flags uint32, as *opener) (*node, i
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
-	fd, errno := fs.openAs(t, as, n, path, hostFlags(flags))
+	fd, errno := fs.openAs(t, as, n, path, flags)
 	if errno != 0 {
 		fs.nodes.put(n)
 		return nil, -1, errno
@@ -70,7 +73,7 @@ func (fs *FS) openFile(t *Thread, id uint64, flags uint32, as *opener) (*node, i
 }
 
 // openAs opens a regular file that is open with O_PATH.
-func (fs *FS) openAs(t *Thread, as *opener, n *node, path, flags int) (fd int, errno unix.Errno) {
+func (fs *FS) openAs(t *Thread, as *opener, n *node, path int, flags uint32) (fd int, errno unix.Errno) {
 	switch {
 	case n.tree.source(path) == processes:
 		if as != nil && as.caps == 0 {
@@ -91,10 +94,15 @@ func (fs *FS) openAs(t *Thread, as *opener, n *node, path, flags int) (fd int, e
 	return fd, errno
 }
 
-// openRegular opens a file that is open with O_PATH, and must be a regular one:
-// keep has checked that by the same descriptor, so this is for bugs.
-func openRegular(path, flags int) (int, unix.Errno) {
-	fd, err := unix.Open(procName(path), flags, 0)
+// openRegular opens a file that is open with O_PATH, with the guest's flags. It must be a
+// regular one: keep has checked that by the same descriptor, so this is for bugs. An
+// append-only file (chattr(1), +a) is opened for nothing but O_APPEND.
+func openRegular(path int, flags uint32) (int, unix.Errno) {
+	how := hostFlags(flags)
+	fd, err := unix.Open(procName(path), how, 0)
+	if errors.Is(err, unix.EPERM) && flags&unix.O_APPEND != 0 {
+		fd, err = unix.Open(procName(path), how|unix.O_APPEND, 0)
+	}
 	if err != nil {
 		return -1, errnoOf(err)
 	}

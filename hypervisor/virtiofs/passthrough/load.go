@@ -285,7 +285,7 @@ func (l *loader) open(n *node, s savedHandle) (int, unix.Errno) {
 		return openDir(at)
 	}
 	// What it does to the file was done when the guest opened it.
-	return l.fs.openAs(l.t, nil, n, at, hostFlags(s.flags&^unix.O_TRUNC))
+	return l.fs.openAs(l.t, nil, n, at, s.flags&^unix.O_TRUNC)
 }
 
 // put gives a handle its number, above all that are taken.
