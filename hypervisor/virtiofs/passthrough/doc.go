@@ -26,6 +26,8 @@
 // (generated.go). The space of files that the host deletes becomes free (deleted.go),
 // and a guest that has removed files to make room has it at once (freeing.go).
 //
+// An open of a file that the host has replaced is stale, but not twice (retry.go).
+//
 // The guest's nodes and handles can be saved, and loaded into another FS (state.go).
 //
 // FS is used by threads that contain.Enter has confined, each with a Thread.

@@ -31,7 +31,7 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 		h := r.Header()
 		as = &opener{h.Uid, h.Gid, dropSpecial}
 	}
-	n, fd, errno := fs.openFile(t, r.Node(), in.Flags, as)
+	n, fd, errno := fs.openFile(t, r, r.Node(), in.Flags, as)
 	if errno != 0 {
 		return errno
 	}
@@ -50,20 +50,21 @@ type opener struct {
 }
 
 // openFile opens a regular file, refuses anything else, and holds its node.
-func (fs *FS) openFile(t *Thread, id uint64, flags uint32, as *opener) (*node, int, unix.Errno) {
-	n, path, errno := fs.file(t, id)
+func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags uint32, as *opener) (*node, int, unix.Errno) {
+	n, errno := fs.nodes.get(id)
 	if errno != 0 {
 		return nil, -1, errno
 	}
-	defer fs.done(n)
 	if n.kind != unix.S_IFREG {
 		fs.nodes.put(n)
 		return nil, -1, unix.EACCES
 	}
-	if errno := fs.inPlace(t, n); errno != 0 {
+	path, errno := fs.fdToOpen(t, n, r.Header().Pid)
+	if errno != 0 {
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
+	defer fs.done(n)
 	fd, errno := fs.openAs(t, as, n, path, flags)
 	if errno != 0 {
 		fs.nodes.put(n)

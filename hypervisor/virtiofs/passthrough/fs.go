@@ -29,6 +29,7 @@ type FS struct {
 	opts    Options
 	nodes   table
 	handles handles
+	retries retries
 	session atomic.Uint64 // newSession
 }
 
