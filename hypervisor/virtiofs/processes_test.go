@@ -44,6 +44,10 @@ func TestHostProcesses(t *testing.T) {
 	c := newClient(t, "/proc")
 	process := c.mustLookup(1, pid).NodeId
 	thread := c.mustLookup(c.mustLookup(process, "task").NodeId, pid).NodeId
+	c.uid, c.gid = otherUser, otherUser
+	if errno, _ := call(c, wire.Readlink, c.mustLookup(process, "exe").NodeId, &fuse.InHeader{}); errno != unix.EACCES {
+		t.Errorf("read the program's link: %v, want EACCES", errno)
+	}
 	for _, dir := range []uint64{process, thread} {
 		for file, want := range map[string]unix.Errno{
 			"mem": unix.EACCES, "environ": unix.EACCES, "maps": unix.EACCES, "auxv": unix.EACCES,

@@ -148,7 +148,7 @@ func (fs *FS) createAt(t *Thread, r *wire.Request, dfd int, name string, in *fus
 // stale: the guest's kernel looks the name up again and checks, opens a pipe or a device
 // itself, or follows a link.
 func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name string, in *fuse.CreateIn) unix.Errno {
-	if errno := t.asRoot(); errno != 0 {
+	if errno := t.asServer(); errno != 0 {
 		return errno
 	}
 	var out fuse.EntryOut

@@ -26,6 +26,9 @@
 // (generated.go). The space of files that the host deletes becomes free (deleted.go),
 // and a guest that has removed files to make room has it at once (freeing.go).
 //
+// Requests are carried out as root, or as their sender if its user matters: what it makes
+// is its own. What a server refuses to root is done as the sender (sender.go).
+//
 // An open of a file that the host has replaced is stale, but not twice (retry.go).
 //
 // The guest's nodes and handles can be saved, and loaded into another FS (state.go).

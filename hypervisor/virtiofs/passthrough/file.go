@@ -88,7 +88,7 @@ func (fs *FS) openAs(t *Thread, as *opener, n *node, path int, flags uint32) (fd
 		return -1, errno
 	}
 	fd, errno = openRegular(path, flags)
-	if back := t.asRoot(); back != 0 && errno == 0 {
+	if back := t.asServer(); back != 0 && errno == 0 {
 		_ = unix.Close(fd)
 		return -1, back
 	}
