@@ -6,6 +6,7 @@ import "golang.org/x/sys/unix"
 const (
 	unknown   int32 = iota // no file of it has been opened
 	stored                 // they are stored: their length and times are right
+	remote                 // likewise, on an NFS server (remove.go)
 	generated              // the kernel makes them, as in sysfs(5), cgroups(7)
 	processes              // likewise, and they are about processes: proc(5)
 	served                 // a process serves them (FUSE) and may do either
@@ -50,6 +51,8 @@ func contentsOf(fd int) int32 {
 		return processes
 	case generates(fs.Type):
 		return generated
+	case fs.Type == unix.NFS_SUPER_MAGIC:
+		return remote
 	case fs.Type == unix.FUSE_SUPER_MAGIC:
 		return served
 	}
