@@ -86,6 +86,7 @@ type client struct {
 	unique  uint64
 	// The user that makes the requests.
 	uid, gid uint32
+	pid      uint32 // its thread
 	// Used by transfer: an indirect table.
 	table        []vhosttest.Desc
 	indirect     []byte
@@ -161,7 +162,7 @@ func call[T any](c *client, op wire.Op, node uint64, in *T, tail ...[]byte) (uni
 	c.unique++
 	h := (*fuse.InHeader)(unsafe.Pointer(&p[0]))
 	*h = fuse.InHeader{Length: uint32(len(p)), Opcode: uint32(op), Unique: c.unique, NodeId: node}
-	h.Uid, h.Gid = c.uid, c.gid
+	h.Uid, h.Gid, h.Pid = c.uid, c.gid, c.pid
 	got := c.send(p, 1<<20+16)
 	if len(got) < 16 {
 		c.t.Fatalf("reply to opcode %d of %d bytes", op, len(got))

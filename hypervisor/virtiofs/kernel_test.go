@@ -24,6 +24,8 @@ import (
 type serving struct {
 	policy      passthrough.Policy
 	descriptors int // 0 for many
+	// refuse, if not nil, returns an error for requests that are not served.
+	refuse func(*wire.Request) unix.Errno
 }
 
 // mountDir serves a directory to this machine's kernel, as FUSE over /dev/fuse,
@@ -58,7 +60,7 @@ func mountDir(t *testing.T, dir string, as serving) string {
 	}
 	var threads sync.WaitGroup
 	for range 4 {
-		serveKernel(t, &threads, fs, root, dev)
+		serveKernel(t, &threads, as, fs, root, dev)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(at, 0); err != nil {
@@ -77,7 +79,7 @@ func mountDir(t *testing.T, dir string, as serving) string {
 
 // serveKernel starts a thread that serves requests of /dev/fuse, until the file
 // system is unmounted.
-func serveKernel(t *testing.T, threads *sync.WaitGroup, fs *passthrough.FS, root *os.File, dev int) {
+func serveKernel(t *testing.T, threads *sync.WaitGroup, as serving, fs *passthrough.FS, root *os.File, dev int) {
 	mounts, err := os.Open("/proc/self/ns/mnt")
 	if err != nil {
 		t.Fatal(err)
@@ -105,12 +107,12 @@ func serveKernel(t *testing.T, threads *sync.WaitGroup, fs *passthrough.FS, root
 			if err != nil {
 				continue
 			}
-			serveOne(t, fs, thread, req, dev, out[:n], in)
+			serveOne(t, as, fs, thread, req, dev, out[:n], in)
 		}
 	})
 }
 
-func serveOne(t *testing.T, fs *passthrough.FS, thread *passthrough.Thread, req *wire.Request, dev int, out, in []byte) {
+func serveOne(t *testing.T, as serving, fs *passthrough.FS, thread *passthrough.Thread, req *wire.Request, dev int, out, in []byte) {
 	if h := (*fuse.InitIn)(ptr(out)); wire.Op(h.Opcode) == wire.Init {
 		h.Flags |= fuse.CAP_SUBMOUNTS // only virtio-fs offers it
 	}
@@ -118,7 +120,14 @@ func serveOne(t *testing.T, fs *passthrough.FS, thread *passthrough.Thread, req 
 		t.Error(err)
 		return
 	}
-	written, err := req.Finish(fs.Serve(thread, req))
+	errno := unix.Errno(0)
+	if as.refuse != nil {
+		errno = as.refuse(req)
+	}
+	if errno == 0 {
+		errno = fs.Serve(thread, req)
+	}
+	written, err := req.Finish(errno)
 	if err != nil {
 		t.Error(err)
 	}

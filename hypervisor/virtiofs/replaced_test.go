@@ -1,6 +1,7 @@
 package virtiofs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
@@ -116,4 +118,54 @@ func TestHostMakesWhatIsCreatedInside(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
 		}
 	}
+}
+
+// An open with O_CREAT of a file that the host has made meanwhile gives a user without
+// permission no access, and truncates nothing.
+func TestHostMakesWhatAUserCreates(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // a directory for all users, as /tmp is
+		t.Fatal(err)
+	}
+	inMount(t, "TestHostMakesWhatAUserCreatesInside", mountDir(t, dir, serving{policy: passthrough.Rootfs}), envHost+"="+dir)
+}
+
+// TestHostMakesWhatAUserCreatesInside is what TestHostMakesWhatAUserCreates runs.
+func TestHostMakesWhatAUserCreatesInside(t *testing.T) {
+	t.Chdir(inside(t)) // the directories above are root's alone
+	host := os.Getenv(envHost)
+	for _, tc := range []struct {
+		name string
+		mode os.FileMode
+		want error
+		left string
+	}{{"secret", 0o600, unix.EACCES, "text"}, {"public", 0o666, nil, ""}} {
+		if _, err := os.Lstat(tc.name); !os.IsNotExist(err) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		path := filepath.Join(host, tc.name)
+		if err := errors.Join(os.WriteFile(path, []byte("text"), 0o600), os.Chmod(path, tc.mode)); err != nil {
+			t.Fatal(err)
+		}
+		opened := make(chan error)
+		child.OnOwnThread(func() { opened <- createAs(1000, tc.name) })
+		if err := <-opened; err != tc.want { //nolint:errorlint // an errno
+			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+		}
+		if text, err := os.ReadFile(path); string(text) != tc.left || err != nil {
+			t.Errorf("%s has %q afterwards, want %q (%v)", tc.name, text, tc.left, err)
+		}
+	}
+}
+
+// createAs truncates or makes a file as a user, which the calling thread remains.
+func createAs(uid int, name string) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+		return errno
+	}
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }

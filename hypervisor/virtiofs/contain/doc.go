@@ -10,6 +10,8 @@
 //     no_new_privs.
 //   - Its own seccomp filter allows the system calls that files and Go's
 //     runtime need. Every other one fails with EPERM.
+//   - The process is not dumpable, so that the threads of other pods cannot access its
+//     memory by a proc file system of the host.
 //
 // It cannot change that the thread shares memory and descriptors with the rest
 // of the process. docs/threat-model.md says what that means.

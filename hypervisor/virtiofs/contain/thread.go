@@ -61,7 +61,8 @@ func (p *Peer) Probe() error {
 
 // Enter permanently confines the calling thread. The caller has locked its
 // goroutine to the thread and must never unlock it. After an error the thread
-// is partly confined, and must not be used.
+// is partly confined, and must not be used. The whole process becomes undumpable
+// (PR_SET_DUMPABLE in prctl(2)).
 func (j Jail) Enter() error {
 	// Separate working and root directories for the thread (setns(2)).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -82,6 +83,9 @@ func (j Jail) Enter() error {
 			return err
 		}
 	}
+	if err := hideMemory(); err != nil {
+		return err
+	}
 	if err := limitCapabilities(); err != nil {
 		return err
 	}
@@ -94,6 +98,18 @@ func (j Jail) Enter() error {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
 	return filterCalls(j.Peer)
+}
+
+// hideMemory denies the process's memory to every process without CAP_SYS_PTRACE.
+// Otherwise a root process whose capabilities include the thread's could attach to the
+// thread, such as the thread of another pod (kernel/ptrace.c, __ptrace_may_access). The
+// process then writes no core. A change of a thread's ids for files keeps this, unless
+// fs.suid_dumpable is 1.
+func hideMemory() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the process's memory inaccessible to others: %w", err)
+	}
+	return nil
 }
 
 // OpenDescriptors opens this process's /proc/self/fd for Jail, as a detached

@@ -126,7 +126,7 @@ func (fs *FS) setSize(t *Thread, in *fuse.SetAttrIn, n *node, fd int) unix.Errno
 		if errno := t.asWriter(&in.InHeader); errno != 0 {
 			return errno
 		}
-		defer t.asRoot()
+		defer t.asServer()
 	}
 	if fh, ok := in.GetFh(); ok {
 		if h, errno := fs.handles.use(fh, false); errno == 0 {

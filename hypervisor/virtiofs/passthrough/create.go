@@ -92,6 +92,9 @@ func (fs *FS) link(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.leave(dir)
+	if errno := t.asNamer(r.Header()); errno != 0 {
+		return errno
+	}
 	// The descriptor's name in /proc leads to the file, even if that is a link.
 	if err := unix.Linkat(unix.AT_FDCWD, procName(fd), dfd, name, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return errnoOf(err)
@@ -139,11 +142,13 @@ func (fs *FS) createAt(t *Thread, r *wire.Request, dfd int, name string, in *fus
 	return fd, errnoOf(err)
 }
 
-// createOver opens a file that already exists, unknown to the guest. One that is not
-// regular is stale: the guest's kernel looks the name up again, and opens a pipe or a
-// device itself, or follows a link.
+// createOver opens a file that already exists, unknown to the guest, whose kernel takes it
+// for new and checks no permissions (fuse_create_open). So it is opened only if the sender
+// may do so without any capability. Otherwise, and if it is not a regular file, it is
+// stale: the guest's kernel looks the name up again and checks, opens a pipe or a device
+// itself, or follows a link.
 func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name string, in *fuse.CreateIn) unix.Errno {
-	if errno := t.asRoot(); errno != 0 {
+	if errno := t.asServer(); errno != 0 {
 		return errno
 	}
 	var out fuse.EntryOut
@@ -154,9 +159,13 @@ func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name st
 		fs.nodes.forget(out.NodeId, 1)
 		return unix.ESTALE
 	}
-	n, fd, errno := fs.openFile(t, r, out.NodeId, in.Flags, in.OpenFlags)
+	h := r.Header()
+	n, fd, errno := fs.openFile(t, r, out.NodeId, in.Flags, &opener{h.Uid, h.Gid, 0})
 	if errno != 0 {
 		fs.nodes.forget(out.NodeId, 1)
+		if errno == unix.EACCES || errno == unix.EPERM {
+			return unix.ESTALE
+		}
 		return errno
 	}
 	return fs.reply(t, r, &out, n, fd, in.Flags)

@@ -1,6 +1,8 @@
 package passthrough
 
 import (
+	"errors"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -8,7 +10,8 @@ import (
 )
 
 // kept are the open flags that also apply on the host. O_APPEND is repeated
-// with each write; O_DIRECT only concerns the guest's own cache.
+// with each write (openRegular has an exception); O_DIRECT only concerns the guest's
+// own cache.
 const kept = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
 // hostFlags returns an open's flags for the host.
@@ -23,7 +26,12 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.unreserve(t)
-	n, fd, errno := fs.openFile(t, r, r.Node(), in.Flags, in.Mode)
+	var as *opener
+	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+		h := r.Header()
+		as = &opener{h.Uid, h.Gid, dropSpecial}
+	}
+	n, fd, errno := fs.openFile(t, r, r.Node(), in.Flags, as)
 	if errno != 0 {
 		return errno
 	}
@@ -35,30 +43,29 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 	return 0
 }
 
+// opener is a user that opens a file, with its capabilities; nil is root with all.
+type opener struct {
+	uid, gid uint32
+	caps     uint64
+}
+
 // openFile opens a regular file, refuses anything else, and holds its node.
-func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags uint32) (*node, int, unix.Errno) {
-	n, path, errno := fs.file(t, id)
+func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags uint32, as *opener) (*node, int, unix.Errno) {
+	n, errno := fs.nodes.get(id)
 	if errno != 0 {
 		return nil, -1, errno
 	}
-	defer fs.done(n)
 	if n.kind != unix.S_IFREG {
 		fs.nodes.put(n)
 		return nil, -1, unix.EACCES
 	}
-	if errno := fs.inPlace(t, n); errno != 0 {
+	path, errno := fs.fdToOpen(t, n, r.Header().Pid)
+	if errno != 0 {
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
-	if fuseFlags&fuse.OPEN_KILL_SUIDGID != 0 {
-		if errno = t.asWriter(r.Header()); errno == 0 {
-			defer t.asRoot()
-		}
-	}
-	fd := -1
-	if errno == 0 {
-		fd, errno = openRegular(path, hostFlags(flags))
-	}
+	defer fs.done(n)
+	fd, errno := fs.openAs(t, as, n, path, flags)
 	if errno != 0 {
 		fs.nodes.put(n)
 		return nil, -1, errno
@@ -66,10 +73,37 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags u
 	return n, fd, 0
 }
 
-// openRegular opens a file that is open with O_PATH, and must be a regular one:
-// keep has checked that by the same descriptor, so this is for bugs.
-func openRegular(path, flags int) (int, unix.Errno) {
-	fd, err := unix.Open(procName(path), flags, 0)
+// openAs opens a regular file that is open with O_PATH.
+func (fs *FS) openAs(t *Thread, as *opener, n *node, path int, flags uint32) (fd int, errno unix.Errno) {
+	switch {
+	case n.tree.source(path) == processes:
+		if as != nil && as.caps == 0 {
+			return -1, unix.EACCES // there another user is root
+		}
+		errno = fs.asProcessReader(t, n)
+	case as != nil:
+		errno = t.become(as.uid, as.gid, as.caps)
+	}
+	if errno != 0 {
+		return -1, errno
+	}
+	fd, errno = openRegular(path, flags)
+	if back := t.asServer(); back != 0 && errno == 0 {
+		_ = unix.Close(fd)
+		return -1, back
+	}
+	return fd, errno
+}
+
+// openRegular opens a file that is open with O_PATH, with the guest's flags. It must be a
+// regular one: keep has checked that by the same descriptor, so this is for bugs. An
+// append-only file (chattr(1), +a) is opened for nothing but O_APPEND.
+func openRegular(path int, flags uint32) (int, unix.Errno) {
+	how := hostFlags(flags)
+	fd, err := unix.Open(procName(path), how, 0)
+	if errors.Is(err, unix.EPERM) && flags&unix.O_APPEND != 0 {
+		fd, err = unix.Open(procName(path), how|unix.O_APPEND, 0)
+	}
 	if err != nil {
 		return -1, errnoOf(err)
 	}
@@ -111,6 +145,11 @@ func (fs *FS) read(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.handles.done(h)
+	if h.node.tree.contents.Load() == processes {
+		if errno := fs.asProcessReader(t, h.node); errno != 0 {
+			return errno
+		}
+	}
 	n, errno := r.Room.Fill(&t.scratch, int64(in.Size), vectored(unix.SYS_PREADV, h.fd, in.Offset, 0))
 	if errno == 0 {
 		r.Filled(n)

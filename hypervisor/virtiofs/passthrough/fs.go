@@ -29,6 +29,7 @@ type FS struct {
 	opts    Options
 	nodes   table
 	handles handles
+	retries retries
 	session atomic.Uint64 // newSession
 }
 
@@ -100,17 +101,22 @@ func (fs *FS) Serve(t *Thread, r *wire.Request) unix.Errno {
 	if op >= wire.MaxOp || operations[op] == nil {
 		return unix.ENOSYS
 	}
-	errno := fs.serve(t, r)
+	errno := fs.serve(t, r, root)
 	if full(errno) && fs.nodes.awaitFreed() {
 		r.Cut(0)
-		errno = fs.serve(t, r)
+		errno = fs.serve(t, r, root)
+	}
+	if h := r.Header(); refused(errno) && h.Uid != 0 && fs.mayServeAsSender(t, r.Node()) {
+		r.Cut(0)
+		errno = fs.serve(t, r, user{h.Uid, h.Gid})
 	}
 	return errno
 }
 
-// serve carries out a request of a kind that is served.
-func (fs *FS) serve(t *Thread, r *wire.Request) unix.Errno {
-	if errno := t.asRoot(); errno != 0 {
+// serve carries out a request of a kind that is served, as a user.
+func (fs *FS) serve(t *Thread, r *wire.Request, as user) unix.Errno {
+	t.server = as
+	if errno := t.asServer(); errno != 0 {
 		return errno
 	}
 	return operations[r.Op()](fs, t, r)

@@ -6,7 +6,9 @@ import "golang.org/x/sys/unix"
 const (
 	unknown   int32 = iota // no file of it has been opened
 	stored                 // they are stored: their length and times are right
-	generated              // the kernel makes them, as in proc(5), sysfs(5), cgroups(7)
+	remote                 // likewise, on an NFS server (remove.go)
+	generated              // the kernel makes them, as in sysfs(5), cgroups(7)
+	processes              // likewise, and they are about processes: proc(5)
 	served                 // a process serves them (FUSE) and may do either
 )
 
@@ -20,16 +22,22 @@ const (
 // empty, that costs nothing, but a file that is also written may be mapped later, which
 // the guest's kernel refuses for such files.
 func (t *tree) isGenerated(fd int, flags uint32) bool {
+	kind := t.source(fd)
+	if kind != served || flags&unix.O_ACCMODE != unix.O_RDONLY {
+		return kind == generated || kind == processes
+	}
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Size == 0
+}
+
+// source returns where the contents of the tree's files come from, one of which fd is.
+func (t *tree) source(fd int) int32 {
 	kind := t.contents.Load()
 	if kind == unknown {
 		kind = contentsOf(fd)
 		t.contents.Store(kind)
 	}
-	if kind != served || flags&unix.O_ACCMODE != unix.O_RDONLY {
-		return kind == generated
-	}
-	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == nil && st.Size == 0
+	return kind
 }
 
 // contentsOf returns where the contents of a file system's files come from; unknown if it
@@ -39,8 +47,12 @@ func contentsOf(fd int) int32 {
 	switch {
 	case unix.Fstatfs(fd, &fs) != nil:
 		return unknown
+	case fs.Type == unix.PROC_SUPER_MAGIC:
+		return processes
 	case generates(fs.Type):
 		return generated
+	case fs.Type == unix.NFS_SUPER_MAGIC:
+		return remote
 	case fs.Type == unix.FUSE_SUPER_MAGIC:
 		return served
 	}
@@ -56,10 +68,10 @@ const (
 )
 
 // generates reports whether a file system of a type, of statfs(2), has contents that
-// the kernel makes.
+// the kernel makes, apart from proc(5).
 func generates(kind int64) bool {
 	switch kind {
-	case unix.PROC_SUPER_MAGIC, unix.BINFMTFS_MAGIC,
+	case unix.BINFMTFS_MAGIC,
 		unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, configFS,
 		unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.RDTGROUP_SUPER_MAGIC,
 		fuseCtl, nfsd, rpcPipeFS, unix.SELINUX_MAGIC, unix.SMACK_MAGIC, unix.AAFS_MAGIC:

@@ -21,7 +21,8 @@ import (
 // up again; a file that was open must be found. After an error the FS is as
 // before. Its class is errdefs.ErrInvalidArgument for a malformed state.
 func (fs *FS) Load(ctx context.Context, t *Thread, r io.Reader) error {
-	if errno := t.asRoot(); errno != 0 {
+	t.server = root
+	if errno := t.asServer(); errno != 0 {
 		return fmt.Errorf("load state of shared files: %w", errno)
 	}
 	l := &loader{fs: fs, t: t, gone: &tree{dead: true}}
@@ -51,6 +52,7 @@ type loader struct {
 type origin struct {
 	parent uint32
 	tried  bool // the node was looked for, or will be, after its parents
+	owner  user // set when it is found
 }
 
 // begin checks that the FS is new.
@@ -214,6 +216,16 @@ func (l *loader) findBelow(n, parent *node) unix.Errno {
 	if parent.tree == l.gone || !parent.isDir() {
 		return unix.ENOENT
 	}
+	return l.asOwner(parent, func() unix.Errno { return l.findIn(n, parent) })
+}
+
+// asOwner is orAsOwner with the owner of a node that was found.
+func (l *loader) asOwner(n *node, do func() unix.Errno) unix.Errno {
+	return l.fs.orAsOwner(l.t, n, func() user { return l.from[n.id-1].owner }, do)
+}
+
+// findIn is findBelow for a parent that is a directory.
+func (l *loader) findIn(n, parent *node) unix.Errno {
 	pfd, errno := l.fs.fd(l.t, parent)
 	if errno != 0 {
 		return errno
@@ -245,6 +257,7 @@ func (l *loader) settle(n, parent *node, fd int) (spare int) {
 		return fd
 	}
 	n.key, n.tree, n.parent = k, tree, parent
+	l.from[n.id-1].owner = user{stx.Uid, stx.Gid}
 	tree.keepDevice(k.dev, n.device)
 	n.device = tb.device(tree, parent, k, n.kind)
 	tb.byKey[k] = n
@@ -259,7 +272,11 @@ func (l *loader) reopen(s savedHandle) error {
 	n := l.known(s.node)
 	h := &handle{fd: -1, node: n, dir: s.dir, flags: s.flags, closed: s.closed}
 	if !s.closed {
-		fd, errno := l.open(n, s)
+		fd := -1
+		errno := l.asOwner(n, func() (errno unix.Errno) {
+			fd, errno = l.open(n, s)
+			return errno
+		})
 		switch {
 		case absent(errno):
 			return fmt.Errorf("open %q again, which the guest has open: it is not in the share, or is another kind of file: %w", l.path(n), errdefs.ErrNotFound)
@@ -285,7 +302,7 @@ func (l *loader) open(n *node, s savedHandle) (int, unix.Errno) {
 		return openDir(at)
 	}
 	// What it does to the file was done when the guest opened it.
-	return openRegular(at, hostFlags(s.flags&^unix.O_TRUNC))
+	return l.fs.openAs(l.t, nil, n, at, s.flags&^unix.O_TRUNC)
 }
 
 // put gives a handle its number, above all that are taken.

@@ -22,6 +22,9 @@ func (fs *FS) lookup(t *Thread, r *wire.Request) unix.Errno {
 	defer fs.leave(dir)
 	var out fuse.EntryOut
 	errno = fs.entry(t, dir, dfd, name, &out)
+	if errno == 0 && fs.retries.expects(r.Header().Pid, namedPlace{dir.key, name}) {
+		fs.keepToOpen(t, out.NodeId, dfd, name)
+	}
 	if absent := dir.tree.policy.Absent; errno == unix.ENOENT && absent > 0 {
 		out = fuse.EntryOut{} // no node: the guest may cache the name as absent
 		out.SetEntryTimeout(absent)

@@ -33,15 +33,23 @@ func (fs *FS) remove(t *Thread, r *wire.Request, flags int) unix.Errno {
 // the file has no other name, because unused ones of its tree are closed soon, or
 // because it is a pipe, a socket or a device. Those the guest opens without asking
 // the host, which has no handle by which it would find one that is open.
+//
+// bare is set if the node has no descriptor.
 type bound struct {
 	node *node
 	keep bool
+	bare bool
 }
 
 // bindDescriptor finds the node of a name that is about to be removed, if the
 // guest knows it, holds it and ensures that it has a descriptor in use: without
 // a name it could not be found again.
 func (fs *FS) bindDescriptor(t *Thread, dir *node, dfd int, name string) bound {
+	if dir.tree.source(dfd) == remote {
+		if b, ok := fs.bindBare(t, dir, dfd, name); ok {
+			return b
+		}
+	}
 	fd, errno := openPath(dfd, name)
 	if errno != 0 {
 		return bound{}
@@ -51,6 +59,44 @@ func (fs *FS) bindDescriptor(t *Thread, dir *node, dfd int, name string) bound {
 		_ = unix.Close(spare)
 	}
 	return b
+}
+
+// bindBare is bindDescriptor for a file of NFS, whose client renames a file that is removed
+// and has a descriptor (fs/nfs/dir.c, nfs_unlink): until that is closed the file takes
+// space, and its directory cannot be removed. So it closes the one of a regular file that
+// the guest does not have open, which needs none. It reports whether the file is one.
+func (fs *FS) bindBare(t *Thread, dir *node, dfd int, name string) (b bound, ok bool) {
+	if statName(dfd, name, &t.stx) != 0 || t.stx.Mnt_id != dir.tree.mount || t.stx.Mode&unix.S_IFMT != unix.S_IFREG {
+		return bound{}, false
+	}
+	b, fd, ok := fs.nodes.holdBare(dir.tree, &t.stx, &fs.handles)
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	return b, ok
+}
+
+// holdBare holds the node of a file for bindBare, and returns its descriptor to close, or
+// -1.
+func (tb *table) holdBare(in *tree, stx *unix.Statx_t, open *handles) (b bound, fd int, ok bool) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	n := tb.byKey[key{ino: stx.Ino, tree: in.id, dev: devOf(stx)}]
+	if n == nil || !n.is(stx) {
+		return bound{}, -1, true
+	}
+	if open.has(func(h *handle) bool { return h.node == n }) {
+		return bound{}, -1, false
+	}
+	fd = -1
+	if n.slot >= 0 {
+		if sl := &tb.slots.all[n.slot]; sl.uses > 0 || sl.pinned {
+			return bound{}, -1, false
+		}
+		fd = tb.slots.remove(n)
+	}
+	n.refs++
+	return bound{node: n, bare: true}, fd, true
 }
 
 // bind is bindDescriptor with the file opened with O_PATH. It returns a
@@ -100,6 +146,10 @@ func (fs *FS) unname(b bound, dir *node, name string, gone bool) {
 		}
 	}
 	tb.mu.Unlock()
+	if b.bare {
+		tb.put(n)
+		return
+	}
 	fs.leave(n)
 }
 
@@ -147,12 +197,8 @@ func (fs *FS) renameTo(t *Thread, r *wire.Request, newdir uint64, flags uint, na
 	if dir.tree != olddir.tree {
 		return unix.EXDEV
 	}
-	// The kernel makes the whiteout, which is a device.
-	h := r.Header()
-	if flags&unix.RENAME_WHITEOUT != 0 {
-		if errno := t.become(h.Uid, h.Gid, keepSpecial); errno != 0 {
-			return errno
-		}
+	if errno := t.asNamer(r.Header()); errno != 0 {
+		return errno
 	}
 	dir.tree.rename.Lock()
 	defer dir.tree.rename.Unlock()

@@ -21,7 +21,8 @@ const savePortion = 1024
 // error is errdefs.ErrFailedPrecondition, and names the file: it could not be
 // opened again. What the guest only knows may be gone; then it stays so.
 func (fs *FS) Save(ctx context.Context, t *Thread, w io.Writer) error {
-	if errno := t.asRoot(); errno != 0 {
+	t.server = root
+	if errno := t.asServer(); errno != 0 {
 		return fmt.Errorf("save state of shared files: %w", errno)
 	}
 	handles := fs.handles.list()
@@ -107,7 +108,11 @@ func (fs *FS) checkNames(ctx context.Context, t *Thread, handles []*handle) erro
 				return fmt.Errorf("check names of open files: %w", err)
 			}
 			checked[n] = true
-			parent, errno := fs.checkName(t, n)
+			var parent *node
+			errno := fs.orAsOwner(t, n, h.owner, func() (errno unix.Errno) {
+				parent, errno = fs.checkName(t, n)
+				return errno
+			})
 			switch {
 			case absent(errno):
 				return fmt.Errorf("%q is open, and was deleted or replaced, so that it cannot be opened again by its name: %w",
@@ -119,6 +124,15 @@ func (fs *FS) checkNames(ctx context.Context, t *Thread, handles []*handle) erro
 		}
 	}
 	return nil
+}
+
+// owner returns the owner of an open file, root if that is not known.
+func (h *handle) owner() user {
+	var st unix.Stat_t
+	if unix.Fstat(h.fd, &st) != nil {
+		return root
+	}
+	return user{st.Uid, st.Gid}
 }
 
 // absent reports whether an error means that a file is not where it was.

@@ -17,6 +17,7 @@ type Thread struct {
 	uid, gid  uint32
 	umask     uint32
 	effective uint64
+	server    user // what asServer makes it
 
 	// reserved is set while its request has a place for a handle (handle.go).
 	reserved bool
@@ -81,8 +82,14 @@ func setID(call uintptr, id uint32) unix.Errno {
 	return 0
 }
 
-// asRoot is become for the server's own work.
-func (t *Thread) asRoot() unix.Errno { return t.become(0, 0, keepSpecial) }
+// user is a user and a group.
+type user struct{ uid, gid uint32 }
+
+// root is the usual user for the server's own work.
+var root user
+
+// asServer is become for the server's own work.
+func (t *Thread) asServer() unix.Errno { return t.become(t.server.uid, t.server.gid, keepSpecial) }
 
 // asWriter makes the thread act as a request's sender, without CAP_FSETID. The
 // kernel then clears set-user-ID and set-group-ID bits as it does for the
@@ -98,6 +105,11 @@ func (t *Thread) asChanger(h *fuse.InHeader) unix.Errno {
 	}
 	return t.asWriter(h)
 }
+
+// asNamer makes the thread act as a request's sender that gives a file a name. In an
+// idmapped mount the kernel refuses a new name to a user without a mapping, as root is
+// (fs/namei.c, may_create). A whiteout, which a rename may make, is the sender's.
+func (t *Thread) asNamer(h *fuse.InHeader) unix.Errno { return t.become(h.Uid, h.Gid, keepSpecial) }
 
 // withUmask sets the umask for making files, which default ACLs override.
 func (t *Thread) withUmask(mask uint32) {

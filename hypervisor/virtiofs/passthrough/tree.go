@@ -61,7 +61,7 @@ type tree struct {
 	// rename is held for reading while a failed search by name is repeated, and
 	// for writing during a rename.
 	rename sync.RWMutex
-	// contents is what isGenerated has found out.
+	// contents is what source has found out.
 	contents atomic.Int32
 
 	// table.mu guards the following.
@@ -83,7 +83,7 @@ func (t *tree) dirFlags() uint32 {
 func (t *tree) fileFlags(fd int, flags uint32) uint32 {
 	var out uint32
 	switch {
-	case t.policy.Direct || t.isGenerated(fd, flags):
+	case t.policy.Direct || t.isGenerated(fd, flags) || appendsOnly(fd, flags):
 		out |= fuse.FOPEN_DIRECT_IO
 	case t.policy.Keep:
 		out |= fuse.FOPEN_KEEP_CACHE
@@ -92,6 +92,18 @@ func (t *tree) fileFlags(fd int, flags uint32) uint32 {
 		out |= fuse.FOPEN_NOFLUSH
 	}
 	return out
+}
+
+// appendsOnly reports whether a file that may be read and written was opened as an
+// append-only one. A shared mapping of it, which the guest's kernel does not refuse as the
+// host's does, would write whole pages back, and the host would append them.
+func appendsOnly(fd int, flags uint32) bool {
+	const both = unix.O_RDWR | unix.O_APPEND
+	if flags&(unix.O_ACCMODE|unix.O_APPEND) != both {
+		return false
+	}
+	on, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	return err == nil && on&unix.O_APPEND != 0
 }
 
 // treeBelow returns the tree of a file below parent: the parent's, unless

@@ -7,6 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// asProcessReader makes the thread one that may open and read a file of a proc file
+// system. The kernel lets a process access others of its user whose capabilities it has
+// (kernel/ptrace.c, __ptrace_may_access, security/commoncap.c, cap_ptrace_access_check).
+// So the thread is root, whatever user the guest names, without capabilities but the one
+// that a process needs to open other users' files. A process's memory it does not get.
+func (fs *FS) asProcessReader(t *Thread, n *node) unix.Errno {
+	fs.nodes.mu.Lock()
+	memory := n.name == "mem"
+	fs.nodes.mu.Unlock()
+	if memory {
+		return unix.EACCES
+	}
+	return t.become(0, 0, 1<<unix.CAP_DAC_OVERRIDE)
+}
+
 // isOwnProcess reports whether a name is that of this process, or of one of its
 // threads, in a proc file system, as below a volume that is the host's root
 // directory. There a thread may read and write the memory of its own process, which
