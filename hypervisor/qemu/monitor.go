@@ -64,7 +64,7 @@ func (m *Monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 }
 
 func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.opts.LaunchTimeout+fillTime(spec))
+	ctx, cancel := context.WithTimeout(ctx, m.opts.LaunchTimeout+fillTime(spec.Memory, spec.MemoryMiB))
 	defer cancel()
 	if err := checkFiles(spec); err != nil {
 		return nil, err

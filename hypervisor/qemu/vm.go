@@ -41,6 +41,9 @@ type VM struct {
 	template procmem.FileID
 	sizing   ctxmutex.Mutex // held by SetVCPUs and SetMemoryMiB
 	allowed  atomic.Uint32  // CPUs that SetVCPUs gave the guest, with TCG
+	// moduleLeft is set while QEMU may have the next memory module's memory without
+	// the module; guarded by sizing.
+	moduleLeft bool
 
 	mu       sync.Mutex
 	stopping bool
