@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,12 +56,23 @@ func (s *strict) carryOut(server *qmptest.Server, r qmptest.Request) any {
 		return refusal("Duplicate device ID '%s'", args.ID)
 	case r.Execute == "device_add":
 		s.devices[args.ID] = true
+	case r.Execute == "qom-list":
+		return s.list()
 	}
 	return s.answer(server, r)
 }
 
 func refusal(format string, id string) any {
 	return &qmptest.Refusal{Class: qmp.ClassGenericError, Desc: fmt.Sprintf(format, id)}
+}
+
+// list is the content of /machine/peripheral.
+func (s *strict) list() any {
+	all := []map[string]string{{"name": "type", "type": "string"}}
+	for _, id := range slices.Sorted(maps.Keys(s.devices)) {
+		all = append(all, map[string]string{"name": id, "type": "child<device>"})
+	}
+	return all
 }
 
 // scriptStrict is scriptBoard with a context that ends when the silent command comes.
@@ -77,7 +90,7 @@ func scriptStrict(t *testing.T, model hypervisor.MemoryModel, silent string, los
 
 // Memory whose plugging QEMU has not confirmed does not keep the machine from growing.
 func TestMemoryGrowsAfterSilence(t *testing.T) {
-	for _, model := range []hypervisor.MemoryModel{hypervisor.MemoryDIMM} {
+	for _, model := range []hypervisor.MemoryModel{hypervisor.MemoryDIMM, hypervisor.MemoryVirtio} {
 		for _, silent := range []string{"object-add", "device_add"} {
 			for _, lost := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, lost %v", model, silent, lost), func(t *testing.T) {
@@ -107,6 +120,24 @@ func TestMemoryGrowsAfterItsObjectStayed(t *testing.T) {
 	}
 	setMemory(t, vm.VM, 640, 640)
 	setMemory(t, vm.VM, 768, 768)
+}
+
+// Disks can be attached if QEMU did not confirm their controller for an earlier one.
+func TestControllerAfterSilence(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		vm, ctx := scriptStrict(t, "", "device_add", lost)
+		if err := vm.Attach(ctx, testDisk(t, "a", hypervisor.VirtioSCSI)); err == nil {
+			t.Error("Attach succeeded without an answer")
+		}
+		for _, id := range []string{"a", "b"} {
+			if err := vm.Attach(testContext(t), testDisk(t, id, hypervisor.VirtioSCSI)); err != nil {
+				t.Errorf("lost %v: %v", lost, err)
+			}
+		}
+		if where, err := vm.Locate("b"); err != nil || where.PCIPath != "01/01" {
+			t.Errorf("lost %v: at %+v, %v", lost, where, err)
+		}
+	}
 }
 
 // Memory that is allocated up front has the time for it, and as many threads as at boot.
