@@ -157,3 +157,30 @@ func TestPluggedMemoryIsFilledInTime(t *testing.T) {
 		t.Errorf("sent: %s", got)
 	}
 }
+
+// What is asked and expected after silence is what QEMU does.
+func TestQEMUAfterSilence(t *testing.T) {
+	spec := testSpec(t, testKernel(t, "", idle))
+	spec.Memory.Prealloc = true
+	vm := launch(t, spec)
+	if err := vm.placeOwn(testContext(t), scsiController, plan{device: onPodBus(scsiController, map[string]any{"driver": "virtio-scsi-pci"})}); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]bool{scsiController: true, virtioMem: false} {
+		if got, err := vm.hasDevice(testContext(t), id); err != nil || got != want {
+			t.Errorf("%s is there: %t, %v, want %t", id, got, err, want)
+		}
+	}
+	add, remove := memoryObject("x", 128, spec.Memory)
+	add.args["prealloc-threads"] = fillThreads(spec)
+	for range 2 {
+		if err := vm.run(testContext(t), remove); !unknown(err) {
+			t.Errorf("removal of an object that is not there: %v", err)
+		}
+		for _, step := range []command{add, remove} {
+			if err := vm.run(testContext(t), step); err != nil {
+				t.Errorf("%s: %v", step.name, err)
+			}
+		}
+	}
+}
