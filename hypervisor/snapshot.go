@@ -14,6 +14,10 @@ type Layout struct {
 	ModulesMiB []uint64 `json:"modules_mib,omitempty"`
 	// VCPUs is how many CPUs the guest may use, those at boot included.
 	VCPUs uint32 `json:"vcpus"`
+	// TSCKHz is the measured rate of the host's time stamp counter if the guest has
+	// that counter itself, as with TCG: it was told the rate when it booted. It is 0
+	// with KVM, and if the host's has no constant rate.
+	TSCKHz uint64 `json:"tsc_khz,omitempty"`
 }
 
 // Snapshotter is the part of a VM that saves the whole machine, so that another

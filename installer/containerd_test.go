@@ -16,10 +16,11 @@ const migrated = "version = 4\nimports = ['/etc/containerd/conf.d/*.toml', '" + 
 
 // A migrated configuration has the handler outside the installer's lines.
 func TestInstallAfterMigration(t *testing.T) {
+	_, plugins, _ := strings.Cut(migrated, "\n[plugins]")
 	files := map[string]string{
 		"with imports":    migrated,
 		"with others":     strings.Replace(migrated, "/etc/containerd/conf.d/*.toml', '"+containerdDropIn, "/etc/more.toml", 1),
-		"without imports": "version = 4\n" + migrated[strings.Index(migrated, "\n[plugins]"):],
+		"without imports": "version = 4\n\n[plugins]" + plugins,
 		"version 2":       "version = 2\n" + (containerd{handler: "kata"}).table(2),
 	}
 	for name, text := range files {

@@ -57,16 +57,18 @@ func (s sysctls) setOne(key, value string, kinds []string) (undo func() error, e
 	if err != nil {
 		return nil, err
 	}
-	before, readErr := s.read(name)
-	if errors.Is(readErr, fs.ErrNotExist) {
-		return nil, fmt.Errorf("set sysctl %s to %q: %w", key, value, readErr)
+	before, err := s.read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("set sysctl %s to %q: %w", key, value, err)
 	}
+	// Some can only be written, such as net.ipv4.route.flush.
+	readable := err == nil
 	file := path.Join(s.dir, name)
 	if err := os.WriteFile(file, []byte(value), 0); err != nil {
 		return nil, fmt.Errorf("set sysctl %s to %q: %w", key, value, err)
 	}
 	return func() error {
-		if readErr != nil { // Some can only be written, such as net.ipv4.route.flush.
+		if !readable {
 			return nil
 		}
 		if err := os.WriteFile(file, before, 0); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,8 +63,10 @@ func (t *tracee) checkInCall(regs *unix.PtraceRegs) error {
 	return nil
 }
 
-// run sets the registers and lets the thread make one system call.
+// run sets the registers and lets the thread make one system call. From then on the
+// thread must stop again before its own registers can be put back: it has callTime.
 func (t *tracee) run(regs *unix.PtraceRegs) (int64, error) {
+	t.until = time.Now().Add(callTime)
 	if err := unix.PtraceSetRegs(t.tid, regs); err != nil {
 		return 0, fmt.Errorf("set registers: %w", err)
 	}

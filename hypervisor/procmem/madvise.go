@@ -24,9 +24,17 @@ func madvise(pid int, start, size uint64, advice int) error {
 	return <-result
 }
 
-// traceTime bounds how long a process's threads are traced. Its id is held for so
-// long, which must be less than what its parent waits for holders (child.Process.Hold).
-const traceTime = 500 * time.Millisecond
+const (
+	// traceTime bounds how long a process's threads are traced until one of them is
+	// about to make the call. Until then they can be let go at any time.
+	traceTime = 500 * time.Millisecond
+	// callTime bounds the call. A thread that is in it cannot be let go, and the process
+	// is killed if it does not come back (seize), so this is longer than any call takes:
+	// the process may get almost no CPU time from its cgroup. Its id is held meanwhile,
+	// which delays nobody: a process that ends is not reaped before its tracer has
+	// waited for the thread, which ends the wait.
+	callTime = time.Minute
+)
 
 func madviseOnThread(pid int, start, size uint64, advice int) error {
 	threads, err := waiting(pid)

@@ -22,6 +22,12 @@ import (
 // for it then.
 const helperEnv = "KATABOX_PROCMEM_HELPER"
 
+// withLarge is its value for a helper with another file of largeSize bytes.
+const (
+	withLarge = "large"
+	largeSize = 256 << 20
+)
+
 func TestMain(m *testing.M) {
 	if os.Getenv(helperEnv) == "" {
 		os.Exit(m.Run())
@@ -67,6 +73,11 @@ func help() error {
 	for i := range pages {
 		if page, ok := changed(i); ok {
 			copy(memory[i*pageSize:], page)
+		}
+	}
+	if os.Getenv(helperEnv) == withLarge { // only the test writes there
+		if _, err := unix.Mmap(4, 0, largeSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
+			return err
 		}
 	}
 	faults := make(chan error, 100)
@@ -156,6 +167,11 @@ func (p *process) Release()          {}
 // start starts a helper with its memory.
 func start(t *testing.T) *process {
 	t.Helper()
+	return startHelper(t, "small")
+}
+
+func startHelper(t *testing.T, kind string, others ...*os.File) *process {
+	t.Helper()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
 	must(t, err)
 	p := &process{Cmd: exec.Command("/proc/self/exe"), file: os.NewFile(uintptr(fd), "memory")}
@@ -164,7 +180,7 @@ func start(t *testing.T) *process {
 		_, err := p.file.WriteAt(original(i), int64(i)*pageSize)
 		must(t, err)
 	}
-	p.Env, p.Stderr, p.ExtraFiles = append(os.Environ(), helperEnv+"=1"), os.Stderr, []*os.File{p.file}
+	p.Env, p.Stderr, p.ExtraFiles = append(os.Environ(), helperEnv+"="+kind), os.Stderr, append([]*os.File{p.file}, others...)
 	p.to, err = p.StdinPipe()
 	must(t, err)
 	out, err := p.StdoutPipe()
@@ -201,7 +217,12 @@ func (p *process) is(t *testing.T, what string) {
 
 func (p *process) mapping(t *testing.T) *Mapping {
 	t.Helper()
-	id, err := IDOf(p.file)
+	return p.mappingOf(t, p.file)
+}
+
+func (p *process) mappingOf(t *testing.T, file *os.File) *Mapping {
+	t.Helper()
+	id, err := IDOf(file)
 	must(t, err)
 	all, err := Mappings(p, id)
 	must(t, err)
@@ -242,14 +263,20 @@ func singleThreaded(t *testing.T) int {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	awaitSleep(t, cmd.Process.Pid)
+	return cmd.Process.Pid
+}
+
+// awaitSleep waits until a process of singleThreaded sleeps.
+func awaitSleep(t *testing.T, pid int) {
+	t.Helper()
 	for range 1000 {
-		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid)); err == nil && bytes.Contains(text, []byte("(sleep) S ")) {
-			return cmd.Process.Pid
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && bytes.Contains(text, []byte("(sleep) S ")) {
+			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("the process does not sleep")
-	return 0
 }
 
 // awaitStop waits until all of the process's threads are stopped.

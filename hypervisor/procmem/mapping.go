@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -130,10 +131,16 @@ func (m *Mapping) Close() error {
 	return m.pagemap.Close()
 }
 
-// maxPiece bounds how much of a mapping is discarded by one call, which must end
-// within traceTime: two GiB of changed pages have taken a busy host 0.6 s. A process
-// whose thread cannot be let go in time is killed (seize).
-const maxPiece = 128 << 20
+const (
+	// maxPiece bounds how much of a mapping is discarded by one call, in which a thread
+	// of the process cannot be let go: two GiB of changed pages have taken a busy host
+	// 0.6 s, and a process whose cgroup bounds its CPU time takes many times as long.
+	maxPiece = 8 << 20
+	// discardTime bounds all calls but the last together, with a second more for each
+	// discardRate bytes.
+	discardTime = 30 * time.Second
+	discardRate = 64 << 20
+)
 
 // piece is a part of a mapping.
 type piece struct{ at, size uint64 }
@@ -159,8 +166,12 @@ func (m *Mapping) Discard() error {
 	if err != nil {
 		return fmt.Errorf("discard %s: %w", m.Name(), err)
 	}
-	for _, p := range pieces {
-		if err := m.discard(p); err != nil {
+	limit := discardTime + time.Duration(m.size/discardRate)*time.Second
+	for until := time.Now().Add(limit); len(pieces) > 0; pieces = pieces[1:] {
+		if time.Now().After(until) {
+			return fmt.Errorf("discard %s: %d pieces are left after %v: %w", m.Name(), len(pieces), limit, os.ErrDeadlineExceeded)
+		}
+		if err := m.discard(pieces[0]); err != nil {
 			return err
 		}
 	}

@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	// stopPoll is how often a thread's state is polled: waitpid(2) has no timeout.
+	// stopPoll is how often a thread's state is polled: waitpid(2) has no timeout. The
+	// time between two polls doubles up to slowPoll.
 	stopPoll = 50 * time.Microsecond
+	slowPoll = time.Millisecond
 	// maxSignals bounds how many signals a thread may get meanwhile. A hostile
 	// process can send them without an end.
 	maxSignals = 64
@@ -22,7 +24,7 @@ const (
 // Between calls it is stopped.
 type tracee struct {
 	pid, tid int
-	until    time.Time
+	until    time.Time        // when a wait for its next stop ends
 	signals  []syscall.Signal // that came meanwhile
 }
 
@@ -96,7 +98,7 @@ func (t *tracee) await(wanted func(unix.WaitStatus) bool, resume func(tid, signa
 
 // stop waits for the thread's next stop.
 func (t *tracee) stop() (unix.WaitStatus, error) {
-	for {
+	for pause := stopPoll; ; pause = min(2*pause, slowPoll) {
 		var status unix.WaitStatus
 		got, err := unix.Wait4(t.tid, &status, unix.WALL|unix.WNOHANG, nil)
 		switch {
@@ -111,7 +113,7 @@ func (t *tracee) stop() (unix.WaitStatus, error) {
 		case time.Now().After(t.until):
 			return 0, fmt.Errorf("it did not stop: %w", os.ErrDeadlineExceeded)
 		}
-		time.Sleep(stopPoll)
+		time.Sleep(pause)
 	}
 }
 

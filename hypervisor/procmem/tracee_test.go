@@ -43,6 +43,22 @@ func TestFloodOfSignals(t *testing.T) {
 	p.is(t, "changed")
 }
 
+// A process lives if its thread is in the call for longer than it may be traced before.
+func TestSlowCall(t *testing.T) {
+	pid := singleThreaded(t)
+	const slow = traceTime + 100*time.Millisecond
+	done := make(chan struct{})
+	child.OnOwnThread(func() {
+		defer close(done)
+		ret, err := callIn(pid, pid, time.Now().Add(traceTime), unix.SYS_POLL, 0, 0, uint64(slow.Milliseconds()))
+		if err != nil || ret != 0 {
+			t.Errorf("the call returned %d, %v", ret, err)
+		}
+	})
+	<-done
+	awaitSleep(t, pid)
+}
+
 // The signals that a thread gets while it is traced come to it afterwards.
 func TestSignalsComeLate(t *testing.T) {
 	pid := singleThreaded(t)

@@ -81,7 +81,7 @@ func (vm *VM) place(ctx context.Context, id string, p plan) error {
 	case refused(err):
 		vm.unreserve(id)
 	default:
-		vm.settle(id, p.left())
+		vm.settleUnsure(id, p.left())
 	}
 	return err
 }

@@ -16,14 +16,17 @@ import (
 // per second. A slow host was seen to allocate 1 GiB in 0.5 s.
 const fillRate = 512
 
-// fillTime is how much longer a launch may take if memory is allocated up
-// front.
-func fillTime(spec hypervisor.Spec) time.Duration {
-	if !atOnce(spec.Memory) {
+// fillTime is how much longer adding that much memory may take, at launch or later,
+// if it is allocated up front.
+func fillTime(m hypervisor.MemoryBacking, sizeMiB uint64) time.Duration {
+	if !atOnce(m) {
 		return 0
 	}
-	return time.Duration(spec.MemoryMiB) * time.Second / fillRate
+	return time.Duration(sizeMiB) * time.Second / fillRate
 }
+
+// fillThreads is how many threads allocate it.
+func fillThreads(spec hypervisor.Spec) uint32 { return max(spec.VCPUs, 1) }
 
 // isPrivate reports whether the boot memory is a private mapping of its
 // template's. What is plugged later is shared, but only its owner is asked for
@@ -108,7 +111,7 @@ func bootMemory(spec hypervisor.Spec, wiring Wiring) string {
 		props["share"], props["merge"] = false, false
 	}
 	if atOnce(spec.Memory) {
-		props["prealloc-threads"] = max(spec.VCPUs, 1)
+		props["prealloc-threads"] = fillThreads(spec)
 	}
 	words := []string{fmt.Sprint(props["qom-type"])}
 	delete(props, "qom-type")

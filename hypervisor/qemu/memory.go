@@ -2,14 +2,11 @@ package qemu
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
 const (
@@ -82,33 +79,4 @@ func (vm *VM) plugDIMM(ctx context.Context, n, most uint64) error {
 		return fmt.Errorf("plug %d MiB: all %d memory slots are in use: %w", size, len(devices), errdefs.ErrResourceExhausted)
 	}
 	return vm.plugModule(ctx, len(devices), size)
-}
-
-// plugModule adds the module of that number and that size in MiB.
-func (vm *VM) plugModule(ctx context.Context, number int, size uint64) error {
-	id := fmt.Sprintf("%s%d", dimmPrefix, number)
-	if err := freeHugePages(sysHugePages, vm.spec.Memory.HugePageMiB, size); err != nil {
-		return fmt.Errorf("plug %d MiB: %w", size, err)
-	}
-	add, remove := memoryObject(id, size, vm.spec.Memory)
-	if err := vm.run(ctx, add); err != nil {
-		return err
-	}
-	device := map[string]any{"driver": "pc-dimm", "id": id, "memdev": id + memorySuffix}
-	if err := vm.mon.Execute(ctx, "device_add", device, nil); err != nil {
-		vm.undo(ctx, err, []command{remove})
-		if tableFull(err) {
-			return fmt.Errorf("%w: %w", err, errdefs.ErrResourceExhausted)
-		}
-		return err
-	}
-	return nil
-}
-
-// tableFull reports whether err is QEMU's refusal of memory for which a vhost
-// back end has no room in its table (hw/virtio/vhost.c, vhost_has_free_slot).
-// It has no error class.
-func tableFull(err error) bool {
-	var e *qmp.Error
-	return errors.As(err, &e) && strings.Contains(e.Desc, "no free memory slots left")
 }

@@ -64,7 +64,7 @@ func (m *Monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 }
 
 func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.opts.LaunchTimeout+fillTime(spec))
+	ctx, cancel := context.WithTimeout(ctx, m.opts.LaunchTimeout+fillTime(spec.Memory, spec.MemoryMiB))
 	defer cancel()
 	if err := checkFiles(spec); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 		return nil, m.abandon(ctx, proc, mon, err)
 	}
 	vm := newVM(ctx, spec, proc, mon, console)
-	vm.template = template
+	vm.template, vm.tscKHz = template, m.guestTSC(spec)
 	if err := vm.prepare(ctx); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
@@ -112,7 +112,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 // start starts QEMU with files as its first descriptors after stderr, and
 // returns the spec with the names in QEMU's jail.
 func (m *Monitor) start(spec hypervisor.Spec, files []*os.File, console *child.Tail) (*child.Process, hypervisor.Spec, error) {
-	wiring := Wiring{QMPFD: child.FirstExtraFD, MonitorFD: child.FirstExtraFD + 1, MemoryFD: child.FirstExtraFD + len(files) - 1, Firmware: firmware(spec), TSCKHz: m.tsc.kHz()}
+	wiring := Wiring{QMPFD: child.FirstExtraFD, MonitorFD: child.FirstExtraFD + 1, MemoryFD: child.FirstExtraFD + len(files) - 1, Firmware: firmware(spec), TSCKHz: m.guestTSC(spec)}
 	var shut *child.Jail
 	if spec.Jail != nil {
 		var err error
@@ -128,6 +128,15 @@ func (m *Monitor) start(spec hypervisor.Spec, files []*os.File, console *child.T
 	opts.Jail = shut
 	proc, err := child.Start(opts)
 	return proc, spec, err
+}
+
+// guestTSC returns the rate of a guest's time stamp counter if that is the host's, or
+// 0.
+func (m *Monitor) guestTSC(spec hypervisor.Spec) uint64 {
+	if spec.Accel != hypervisor.AccelTCG {
+		return 0
+	}
+	return m.tsc.kHz()
 }
 
 // childOptions puts QEMU into its own PID, IPC and UTS namespaces, and into the

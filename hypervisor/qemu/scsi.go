@@ -60,7 +60,7 @@ func (vm *VM) tryController() (a *attempt, ours bool) {
 // attachController attaches the controller; if that fails, the next disk may
 // try again.
 func (vm *VM) attachController(ctx context.Context) error {
-	err := vm.place(ctx, scsiController, plan{device: onPodBus(scsiController, map[string]any{
+	err := vm.placeOwn(ctx, scsiController, plan{device: onPodBus(scsiController, map[string]any{
 		"driver":         "virtio-scsi-pci",
 		"disable-legacy": "on",
 	})})

@@ -14,6 +14,8 @@ type device struct {
 	at   int  // its place on the bus
 	busy bool // Attach or Detach works on it
 	gone bool // only remains are left to be done
+	// unsure is set if QEMU has not answered whether the device is attached.
+	unsure bool
 	// remains has the commands to run once the device is gone.
 	remains []command
 }
@@ -80,7 +82,15 @@ func (vm *VM) settle(id string, remains []command) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	d := vm.devices[id]
-	d.busy, d.remains = false, remains
+	d.busy, d.unsure, d.remains = false, false, remains
+}
+
+// settleUnsure ends the work on an ID of which QEMU may or may not have the device.
+func (vm *VM) settleUnsure(id string, remains []command) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	d := vm.devices[id]
+	d.busy, d.unsure, d.remains = false, true, remains
 }
 
 // settleGone ends the work on an ID whose device is gone, and which stays in use
@@ -120,6 +130,18 @@ func (vm *VM) claimGone(id string) (remains []command, ok bool) {
 	defer vm.mu.Unlock()
 	d, ok := vm.devices[id]
 	if !ok || !d.gone || d.busy {
+		return nil, false
+	}
+	d.busy = true
+	return d.remains, true
+}
+
+// claimUnsure claims an ID of which QEMU may have the device, if it is one.
+func (vm *VM) claimUnsure(id string) (remains []command, ok bool) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	d, ok := vm.devices[id]
+	if !ok || !d.unsure || d.busy {
 		return nil, false
 	}
 	d.busy = true

@@ -89,7 +89,7 @@ func (vm *VM) missing() (ids []string) {
 
 // Layout implements hypervisor.Snapshotter.
 func (vm *VM) Layout(ctx context.Context) (hypervisor.Layout, error) {
-	l := hypervisor.Layout{VCPUs: vm.given()}
+	l := hypervisor.Layout{VCPUs: vm.given(), TSCKHz: vm.tscKHz}
 	var err error
 	if l.Devices, err = vm.places(); err == nil {
 		l.ModulesMiB, err = vm.modules(ctx)

@@ -34,7 +34,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	layout, err := vm.Layout(testContext(t))
-	want := hypervisor.Layout{Devices: map[string]hypervisor.PCIPath{"rng": "01/05"}, ModulesMiB: []uint64{128, 256}, VCPUs: 2}
+	want := hypervisor.Layout{Devices: map[string]hypervisor.PCIPath{"rng": "01/05"}, ModulesMiB: []uint64{128, 256}, VCPUs: 2, TSCKHz: vm.tscKHz}
 	if err != nil || !reflect.DeepEqual(layout, want) {
 		t.Fatalf("layout %v, %v, want %v", layout, err, want)
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/katabox/katabox/hypervisor"
 )
 
 // Two measurements agree, though the second begins later.
@@ -21,6 +23,23 @@ func TestTSCRate(t *testing.T) {
 	}
 	if diff := float64(first)/float64(second) - 1; diff > 0.001 || diff < -0.001 {
 		t.Errorf("measured %d and %d kHz", first, second)
+	}
+}
+
+// A machine without KVM says at which rate its clocks run, one with KVM does not.
+func TestLayoutHasTSCRate(t *testing.T) {
+	m := New(Options{})
+	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
+	layout, err := vm.Layout(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := m.guestTSC(vm.spec); (layout.TSCKHz == 0) != (want == 0) {
+		t.Errorf("the layout has %d kHz, the host %d", layout.TSCKHz, want)
+	}
+	vm.spec.Accel = hypervisor.AccelKVM
+	if got := m.guestTSC(vm.spec); got != 0 {
+		t.Errorf("with KVM it has %d kHz", got)
 	}
 }
 

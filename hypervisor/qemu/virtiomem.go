@@ -108,7 +108,7 @@ func (vm *VM) needVirtioMem(ctx context.Context, most uint64) error {
 	if atOnce(vm.spec.Memory) {
 		device["prealloc"] = true
 	}
-	err := vm.place(ctx, virtioMem, plan{backend: &backend{add: add, remove: remove}, device: onPodBus(virtioMem, device)})
+	err := vm.placeOwn(ctx, virtioMem, plan{backend: &backend{add: add, remove: remove}, device: onPodBus(virtioMem, device)})
 	if err != nil {
 		return fmt.Errorf("attach virtio-mem device: %w", err)
 	}

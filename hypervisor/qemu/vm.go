@@ -39,8 +39,12 @@ type VM struct {
 	spec    hypervisor.Spec
 	// template is the file of which the boot memory is a private mapping.
 	template procmem.FileID
+	tscKHz   uint64         // hypervisor.Layout's
 	sizing   ctxmutex.Mutex // held by SetVCPUs and SetMemoryMiB
 	allowed  atomic.Uint32  // CPUs that SetVCPUs gave the guest, with TCG
+	// moduleLeft is set while QEMU may have the next memory module's memory without
+	// the module; guarded by sizing.
+	moduleLeft bool
 
 	mu       sync.Mutex
 	stopping bool

@@ -130,6 +130,36 @@ func TestReturnAndStop(t *testing.T) {
 	}
 }
 
+// A queue that resumes after 65536 chains, whose index is 0 again, has not been reset.
+func TestReturnWhenIndexIsZeroAgain(t *testing.T) {
+	both(t, func(t *testing.T, owner Owner) {
+		h := newHolder(owner)
+		f, _ := serve(t, h)
+		f.Handshake()
+		q := f.NewQueue(0, 8)
+		q.Advance(0xfffe)
+		q.Start(0xfffe)
+		offerOne(f, q, 0)
+		offerOne(f, q, 2)
+		late, later := take(t, h.queue), take(t, h.queue)
+		if base := q.Stop(); base != 0 {
+			t.Fatalf("stopped at %d", base)
+		}
+		if err := h.queue.Return(late, 4); err != nil {
+			t.Fatal(err)
+		}
+		q.Start(0)
+		if err := h.queue.Return(later, 4); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []*Chain{late, later} {
+			if head, _, ok := q.Used(); !ok || head != c.Head {
+				t.Errorf("came back: %d, %v, want %d", head, ok, c.Head)
+			}
+		}
+	})
+}
+
 func TestStopWaitsForReturn(t *testing.T) {
 	both(t, func(t *testing.T, owner Owner) {
 		h := newHolder(owner)

@@ -92,7 +92,9 @@ func (q *Queue) start(base uint16) error {
 	}
 	q.ring.pushed = q.ring.pushed[:0]
 	q.running = true
-	return q.restart(base == 0)
+	// Both indexes are 0 after a driver's reset. Otherwise an index of 0 is the 65536th
+	// chain's, and as long as chains are taken or late, the used one is behind it.
+	return q.restart(base == 0 && q.ring.published == 0)
 }
 
 // locate finds the ring in the current memory table. The caller holds mu. On an

@@ -17,8 +17,9 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// redialPause is the time between two attempts to reach a guest that is not up.
-const redialPause = 20 * time.Millisecond
+// redialPause is the time between two attempts to reach a guest that is not up. A
+// kernel that refuses each of them immediately delays the first connection by as much.
+const redialPause = 5 * time.Millisecond
 
 // kernelTransport is the host kernel's vhost-vsock.
 type kernelTransport struct {
@@ -154,8 +155,8 @@ func (t *kernelTransport) judge(ctx context.Context, cid uint32, err error) (aga
 		return false, fmt.Errorf("dial vsock: %w", net.ErrClosed)
 	case ctx.Err() != nil:
 		return false, fmt.Errorf("dial vsock: %w", ctx.Err())
-	case errors.Is(err, syscall.ETIMEDOUT):
-		return true, nil // the guest's driver is not up
+	case isNotUp(err):
+		return true, nil
 	case t.isDetached(cid):
 		return true, nil // its device comes back
 	case errors.Is(err, syscall.ECONNRESET):
@@ -166,6 +167,15 @@ func (t *kernelTransport) judge(ctx context.Context, cid uint32, err error) (aga
 		return false, fmt.Errorf("dial vsock: %w: %w", ErrGone, err)
 	}
 	return false, fmt.Errorf("dial vsock: %w", err)
+}
+
+// isNotUp reports whether the guest's driver is not up. Linux 6 lets the request wait for
+// it, for two seconds (VSOCK_DEFAULT_CONNECT_TIMEOUT). A change that was proposed in May
+// 2026 ("vhost/vsock: Refuse the connection immediately when guest isn't ready") has it
+// fail immediately with ECONNREFUSED; EHOSTUNREACH says the same. The virtio transport has
+// neither of the two otherwise: a port without a listener is an ECONNRESET.
+func isNotUp(err error) bool {
+	return errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
 func (t *kernelTransport) isClosed() bool {

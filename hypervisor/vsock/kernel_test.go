@@ -85,6 +85,8 @@ func TestKernelDial(t *testing.T) {
 	}{
 		{"answered", []error{nil}, nil},
 		{"driver comes up", []error{syscall.ETIMEDOUT, syscall.ETIMEDOUT, nil}, nil},
+		{"driver comes up, refused until then", []error{syscall.ECONNREFUSED, syscall.ECONNREFUSED, nil}, nil},
+		{"driver comes up, unreachable until then", []error{syscall.EHOSTUNREACH, syscall.EHOSTUNREACH, nil}, nil},
 		{"no listener", []error{syscall.ECONNRESET}, syscall.ECONNREFUSED},
 		{"machine is gone", []error{syscall.ENODEV}, ErrGone},
 		{"other", []error{syscall.EACCES}, syscall.EACCES},

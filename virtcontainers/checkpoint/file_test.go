@@ -3,11 +3,13 @@ package checkpoint
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,6 +183,29 @@ func TestCheckMachine(t *testing.T) {
 				t.Errorf("%v, want one with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// Without KVM the guest's clocks run at the rate of the saved machine's host.
+func TestCheckTSC(t *testing.T) {
+	for _, tt := range []struct {
+		saved, has uint64
+		fits       bool
+	}{
+		{2_000_000, 2_000_000, true}, {2_000_000, 2_001_000, true}, {2_001_000, 2_000_000, true},
+		{2_000_000, 3_000_000, false}, {3_000_000, 2_000_000, false}, {2_000_000, 2_003_000, false},
+		{0, 3_000_000, true}, {2_000_000, 0, true}, {0, 0, true},
+	} {
+		saved, has := testRecord.Machine, testRecord.Machine
+		saved.Layout.TSCKHz, has.Layout.TSCKHz = tt.saved, tt.has
+		err := saved.Check(has)
+		if tt.fits && err != nil {
+			t.Errorf("%d on %d kHz: %v", tt.saved, tt.has, err)
+		}
+		rates := fmt.Sprintf("runs at %d kHz, this one's at %d kHz", tt.saved, tt.has)
+		if !tt.fits && (!errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), rates)) {
+			t.Errorf("%d on %d kHz: %v", tt.saved, tt.has, err)
+		}
 	}
 }
 

@@ -56,6 +56,9 @@ func (m Machine) Check(has Machine) error {
 		return fmt.Errorf("it was saved by version %s of the VMM, this one is %s: %w", m.VMM, has.VMM, errdefs.ErrFailedPrecondition)
 	case m.CPU != has.CPU:
 		return fmt.Errorf("it was saved on a host with another CPU (%s), this one has %s: %w", model(m.CPU), model(has.CPU), errdefs.ErrFailedPrecondition)
+	case !sameRate(m.Layout.TSCKHz, has.Layout.TSCKHz):
+		return fmt.Errorf("it was saved on a host whose time stamp counter runs at %d kHz, this one's at %d kHz, and without KVM its clocks would run wrong: %w",
+			m.Layout.TSCKHz, has.Layout.TSCKHz, errdefs.ErrFailedPrecondition)
 	case slices.Equal(m.Description, has.Description):
 		return nil
 	}
@@ -66,6 +69,19 @@ func (m Machine) Check(has Machine) error {
 		}
 	}
 	return fmt.Errorf("this machine has %q besides (the configuration has changed?): %w", has.Description[len(m.Description):], errdefs.ErrFailedPrecondition)
+}
+
+// rateTolerance is one part of a rate, by which two measurements of the same one may
+// differ: each is off by 0.01 % at most, and NTP slews the host's clock by 0.05 %.
+const rateTolerance = 1000
+
+// sameRate reports whether two rates are the same as far as is known: 0 is an unknown
+// one, as in checkpoints of earlier versions.
+func sameRate(a, b uint64) bool {
+	if a == 0 || b == 0 {
+		return true
+	}
+	return max(a, b)-min(a, b) <= min(a, b)/rateTolerance
 }
 
 // option returns the option to which an argument belongs, and a space; empty for an

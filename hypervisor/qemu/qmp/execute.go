@@ -32,8 +32,7 @@ func Timeout(command string) time.Duration {
 }
 
 // limited returns a context that ends with a command's time.
-func limited(ctx context.Context, command string) (context.Context, context.CancelFunc) {
-	limit := Timeout(command)
+func limited(ctx context.Context, limit time.Duration, command string) (context.Context, context.CancelFunc) {
 	if limit == 0 {
 		return context.WithCancel(ctx)
 	}
@@ -60,13 +59,19 @@ func (e *TimeoutError) Is(target error) bool { return target == context.Deadline
 // within ctx and Timeout(command). QEMU's refusal is an *Error; after any other
 // error it is unknown whether the command had an effect.
 func (m *Monitor) Execute(ctx context.Context, command string, args, out any) error {
-	return m.execute(ctx, Command{Execute: command, Args: args}, nil, out)
+	return m.ExecuteWithin(ctx, Timeout(command), command, args, out)
+}
+
+// ExecuteWithin is Execute for a command whose time depends on its arguments: it
+// waits within ctx and limit. A limit of 0 is no other than ctx.
+func (m *Monitor) ExecuteWithin(ctx context.Context, limit time.Duration, command string, args, out any) error {
+	return m.execute(ctx, limit, Command{Execute: command, Args: args}, nil, out)
 }
 
 // ExecuteWithFile is Execute for a command that takes a file descriptor
 // (getfd, add-fd). QEMU gets a duplicate; the caller owns f.
 func (m *Monitor) ExecuteWithFile(ctx context.Context, command string, args, out any, f *os.File) error {
-	return m.execute(ctx, Command{Execute: command, Args: args}, f, out)
+	return m.execute(ctx, Timeout(command), Command{Execute: command, Args: args}, f, out)
 }
 
 // GetFD passes f to QEMU, which keeps the duplicate under that name until a
@@ -76,8 +81,8 @@ func (m *Monitor) GetFD(ctx context.Context, name string, f *os.File) error {
 	return m.ExecuteWithFile(ctx, "getfd", map[string]string{"fdname": name}, nil, f)
 }
 
-func (m *Monitor) execute(ctx context.Context, cmd Command, f *os.File, out any) error {
-	ctx, cancel := limited(ctx, cmd.Execute)
+func (m *Monitor) execute(ctx context.Context, limit time.Duration, cmd Command, f *os.File, out any) error {
+	ctx, cancel := limited(ctx, limit, cmd.Execute)
 	defer cancel()
 	start := time.Now()
 	value, err := m.roundTrip(ctx, cmd, f)

@@ -114,6 +114,13 @@ func (q *Queue) Reset() {
 	q.availIdx, q.usedIdx = 0, 0
 }
 
+// Advance sets the rings' indexes, as after that many chains that were returned.
+func (q *Queue) Advance(n uint16) {
+	q.availIdx, q.usedIdx = n, n
+	q.SetAvailIdx(n)
+	atomic.StoreUint32(word(q.used), uint32(n)<<16)
+}
+
 // fileFD returns a file's descriptor without making it blocking.
 func fileFD(f *os.File) int {
 	fd := -1

@@ -142,8 +142,11 @@ func (s *Server) Skim() {
 	}
 }
 
+// Silence is no answer.
+type Silence struct{}
+
 // Serve answers commands with handle until the client closes. A handler that
-// returns a *Refusal refuses.
+// returns a *Refusal refuses, and one that returns Silence does not answer.
 func (s *Server) Serve(handle func(Request) any) {
 	for {
 		r, err := s.next()
@@ -154,7 +157,10 @@ func (s *Server) Serve(handle func(Request) any) {
 			s.t.Errorf("fake QEMU: await command: %v", err)
 			return
 		}
-		s.Send(Reply(r, handle(r)))
+		answer := handle(r)
+		if _, silent := answer.(Silence); !silent {
+			s.Send(Reply(r, answer))
+		}
 	}
 }
 
