@@ -1,7 +1,7 @@
 package container
 
 import (
-	"fmt"
+	"os"
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -52,12 +52,12 @@ func setUTSNames(path string, names utsNames) error {
 func (n utsNames) set() error {
 	if n.host != "" {
 		if err := unix.Sethostname([]byte(n.host)); err != nil {
-			return fmt.Errorf("sethostname %q: %w", n.host, err)
+			return os.NewSyscallError("sethostname", err)
 		}
 	}
 	if n.domain != "" {
 		if err := unix.Setdomainname([]byte(n.domain)); err != nil {
-			return fmt.Errorf("setdomainname %q: %w", n.domain, err)
+			return os.NewSyscallError("setdomainname", err)
 		}
 	}
 	return nil
