@@ -144,7 +144,7 @@ clientsuite: ## build the test suite of containerd's client
 test-client: deps build guest-image containerd clientsuite qemu ## the test suite of containerd's client, with runc and kata
 	$(GO) test -count=1 -timeout 60m -v ./tests/client
 
-test-kvm: deps build guest-image containerd qemu ## selected suites on a KVM host with vhost and cgroup v2, itself under TCG
+test-kvm: deps build guest-image containerd critools qemu ## selected suites on a KVM host with vhost and cgroup v2, itself under TCG
 	$(GO) run ./tests/kvmhost
 
 test-kvm-smoke: deps build guest-image containerd qemu ## one pod on that KVM host

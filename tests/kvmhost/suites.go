@@ -73,6 +73,13 @@ var suites = []suite{
 		},
 	},
 	{
+		name: "cri", pkg: "tests/cri", timeout: 10 * time.Minute,
+		tests: []string{
+			"TestCrictlPodLimit", "TestCrictlPodThreads", // v2's limits of the kubelet's cgroup
+			"TestCrictlPodHugepages", // and its controller hugetlb
+		},
+	},
+	{
 		name: "network", pkg: "tests/network", timeout: 10 * time.Minute,
 		tests: []string{"TestVhostNet", "TestMetricsCountTraffic"},
 	},
