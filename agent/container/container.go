@@ -152,7 +152,10 @@ func (c *Container) Destroy() error {
 	if err := c.lib.Destroy(); err != nil {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)
 	}
-	c.fitProtection(c.resources)
+	c.cgroupMu.Lock()
+	limits := c.resources
+	c.cgroupMu.Unlock()
+	c.fitProtection(limits)
 	_ = c.waiting.Close()
 	settled := sync.OnceValue(passBarriers)
 	c.noteKept(c.init.close(settled))

@@ -34,12 +34,23 @@ func takeIPCSysctls(l *specs.Linux, at Placement) map[string]string {
 	return taken
 }
 
-// setIPCSysctls writes settings of the IPC namespace at path. The kernel chooses the
-// namespace by the thread that opens the file.
-func setIPCSysctls(path string, values map[string]string) error {
+// setIPCSysctls writes settings of the IPC namespace at path.
+func setIPCSysctls(path string, values map[string]string) (undo func() error, err error) {
 	if len(values) == 0 {
-		return nil
+		return func() error { return nil }, nil
 	}
+	var back func() error
+	err = inIPC(path, func() error {
+		var err error
+		back, err = sysctls{dir: procSys}.set(values, "kernel/", "fs/mqueue/")
+		return err
+	})
+	return func() error { return inIPC(path, back) }, err
+}
+
+// inIPC calls do on a thread in the IPC namespace at path: the kernel chooses the
+// namespace of a setting by the thread that opens its file.
+func inIPC(path string, do func() error) error {
 	t, err := newThread(0)
 	if err != nil {
 		return err
@@ -49,7 +60,6 @@ func setIPCSysctls(path string, values map[string]string) error {
 		if err := enter(unix.CLONE_NEWIPC, path); err != nil {
 			return err
 		}
-		_, err := sysctls{dir: procSys}.set(values, "kernel/", "fs/mqueue/")
-		return err
+		return do()
 	})
 }

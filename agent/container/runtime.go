@@ -174,11 +174,12 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 	if err != nil {
 		return nil, err
 	}
-	if err := setIPCSysctls(at.IPC, ipcSysctls); err != nil {
+	undoIPC, err := setIPCSysctls(at.IPC, ipcSysctls)
+	if err != nil {
 		return nil, errors.Join(err, undo())
 	}
 	if err := setUTSNames(at.UTS, names); err != nil {
-		return nil, errors.Join(err, undo())
+		return nil, errors.Join(err, undoIPC(), undo())
 	}
 	return config, nil
 }

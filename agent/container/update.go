@@ -27,6 +27,9 @@ func (c *Container) Update(ctx context.Context, res *specs.LinuxResources) error
 	// This may last, and other changes do not wait for it.
 	if m := res.Memory; m != nil && m.Limit != nil && *m.Limit > 0 {
 		if err := fitMemory(ctx, c.cgroups.Path(""), *m.Limit); err != nil {
+			if !c.init.isAlive() { // its cgroup may be gone
+				return c.precondition("update", libcontainer.ErrNotRunning, nil)
+			}
 			return fmt.Errorf("update container %s: %w", c.id, err)
 		}
 	}
@@ -62,10 +65,40 @@ func (c *Container) setLimits(ctx context.Context, limits *cgroups.Resources) er
 	if err == nil {
 		return nil
 	}
-	if undo := c.cgroups.Set(before); undo != nil {
+	if undo := c.cgroups.Set(lifted(before, limits)); undo != nil {
 		log.L.WithField("container", c.id).Warnf("a failed update of its limits cannot be undone: %v", undo)
 	}
 	return err
+}
+
+// lifted returns limits that undo others: where before has none and they have one, it is
+// none explicitly. What is zero is not written (cgroups/fs2).
+func lifted(before, limits *cgroups.Resources) *cgroups.Resources {
+	undo := *before
+	lift := func(limit *int64, set int64) {
+		if *limit == 0 && set != 0 {
+			*limit = -1
+		}
+	}
+	lift(&undo.Memory, limits.Memory)
+	lift(&undo.MemorySwap, limits.MemorySwap)
+	lift(&undo.CpuQuota, limits.CpuQuota)
+	if undo.PidsLimit == nil && limits.PidsLimit != nil {
+		undo.PidsLimit = new(int64(-1))
+	}
+	if undo.CpuWeight == 0 && limits.CpuWeight != 0 {
+		undo.CpuWeight = 100 // cgroup-v2.rst, "cpu.weight"
+	}
+	if undo.MemoryReservation == 0 && limits.MemoryReservation != 0 {
+		undo.Unified = maps.Clone(before.Unified)
+		if undo.Unified == nil {
+			undo.Unified = map[string]string{}
+		}
+		if undo.Unified["memory.low"] == "" {
+			undo.Unified["memory.low"] = "0"
+		}
+	}
+	return &undo
 }
 
 // lateUpdate is the error of an update for which the host does not wait any more.

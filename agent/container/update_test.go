@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -90,6 +93,52 @@ func (c *recordedCgroup) Set(r *cgroups.Resources) error {
 	return nil
 }
 
+// endingCgroup is the cgroup of a container that ends before its use is read.
+type endingCgroup struct {
+	cgroups.Manager
+	end func()
+}
+
+func (c *endingCgroup) Path(string) string {
+	c.end()
+	return "/gone"
+}
+
+// An update of a container that ends meanwhile says so, not that a file is missing.
+func TestUpdateWhileItEnds(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	init, err := openInit(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = init.close(passBarriers) }()
+	end := func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	c := &Container{id: "c", init: init, cgroups: &endingCgroup{end: end}, resources: &cgroups.Resources{}}
+	limit := int64(1 << 20)
+	if err := c.Update(t.Context(), &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("got %v, want that it does not run", err)
+	}
+}
+
+// A first limit is undone by none, and what was set before by what it was.
+func TestLifted(t *testing.T) {
+	limits := &cgroups.Resources{Memory: 5, MemorySwap: 6, CpuQuota: 7, PidsLimit: new(int64(8)), CpuWeight: 9, MemoryReservation: 10}
+	got := lifted(&cgroups.Resources{}, limits)
+	want := &cgroups.Resources{Memory: -1, MemorySwap: -1, CpuQuota: -1, PidsLimit: new(int64(-1)), CpuWeight: 100, Unified: map[string]string{"memory.low": "0"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(limits, lifted(limits, limits)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // An update that takes effect when the host does not wait for it any more is undone.
 func TestUpdateForNoHost(t *testing.T) {
 	init, err := openInit(os.Getpid())
@@ -99,13 +148,16 @@ func TestUpdateForNoHost(t *testing.T) {
 	defer func() { _ = init.close(passBarriers) }()
 	for name, test := range map[string]struct {
 		early bool
+		had   int64
 		set   []int64
 	}{
-		"while they are set": {false, []int64{2000, 1000}}, "before": {true, nil},
+		"while they are set":   {false, 1000, []int64{2000, 1000}},
+		"while a first one is": {false, 0, []int64{2000, -1}},
+		"before":               {true, 1000, nil},
 	} {
 		ctx, giveUp := context.WithCancel(t.Context())
 		cgroup := &recordedCgroup{dir: t.TempDir(), onSet: giveUp}
-		before := &cgroups.Resources{CpuQuota: 1000}
+		before := &cgroups.Resources{CpuQuota: test.had}
 		c := &Container{id: "c", init: init, cgroups: cgroup, resources: before}
 		if test.early {
 			giveUp()

@@ -30,7 +30,8 @@ var netFormulas = map[string]func(pages, slots uint64) []uint64{
 	// net/ipv4/tcp.c, tcp_init_mem, and net/ipv4/udp.c, udp_init.
 	"net/ipv4/tcp_mem": func(pages, _ uint64) []uint64 { return pressure(pages / 16) },
 	"net/ipv4/udp_mem": func(pages, _ uint64) []uint64 { return pressure(pages / 8) },
-	// net/ipv4/tcp.c, tcp_init.
+	// net/ipv4/tcp.c, tcp_init. Newer kernels than the guest image's 6.1 may choose more than
+	// 6 MiB.
 	"net/ipv4/tcp_rmem":        func(pages, _ uint64) []uint64 { return []uint64{0, 0, min(6<<20, socketShare(pages))} },
 	"net/ipv4/tcp_wmem":        func(pages, _ uint64) []uint64 { return []uint64{0, 0, min(4<<20, socketShare(pages))} },
 	"net/ipv4/tcp_max_orphans": func(_, slots uint64) []uint64 { return []uint64{slots / 2} },

@@ -69,6 +69,27 @@ func TestHostProcesses(t *testing.T) {
 	}
 }
 
+// The rules of a proc file system are those of what is read, not of the node that the
+// guest names with it.
+func TestHostProcessesByOtherNodes(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("to become another user needs root")
+	}
+	pid := strconv.Itoa(startSleep(t, otherUser))
+	c := newClient(t, "/")
+	maps := c.mustLookup(c.mustLookup(c.mustLookup(1, "proc").NodeId, pid).NodeId, "map_files").NodeId
+	dir := ask[fuse.OpenOut](c, wire.Opendir, maps, &fuse.OpenIn{})
+	c.uid, c.gid = otherUser, otherUser
+	for _, node := range []uint64{maps, 1} {
+		for _, offset := range []uint64{0, 2} {
+			errno, reply := call(c, wire.Readdir, node, &fuse.ReadIn{Fh: dir.Fh, Offset: offset, Size: 4096})
+			if offset > 0 && errno != unix.EACCES || len(reply) > 100 {
+				t.Errorf("list the mappings with node %d from offset %d: %v, %d bytes", node, offset, errno, len(reply))
+			}
+		}
+	}
+}
+
 // What a guest reads of root's processes that have no more capabilities than the thread
 // that serves it: what a process without capabilities may read, and never memory.
 func TestHostProcessesOfRoot(t *testing.T) {

@@ -32,6 +32,35 @@ func squashed(r *wire.Request) unix.Errno {
 	return 0
 }
 
+// A server may judge by user and give one that has a directory only by a supplementary
+// group no rights: names are given as root.
+func TestServerRefusesUsers(t *testing.T) {
+	refuse := func(r *wire.Request) unix.Errno {
+		switch r.Op() {
+		case wire.Link, wire.Rename, wire.Rename2:
+			if r.Header().Uid != 0 {
+				return unix.EACCES
+			}
+		}
+		return 0
+	}
+	if os.Getuid() != 0 {
+		t.Skip("this test needs root")
+	}
+	host := t.TempDir()
+	if err := os.WriteFile(filepath.Join(host, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	share, volume := filepath.Split(mountDir(t, host, serving{refuse: refuse, policy: passthrough.Never}))
+	c := newMachine(t, share)
+	c.boot()
+	top := c.mustLookup(1, volume).NodeId
+	file := c.mustLookup(top, "f").NodeId
+	c.uid, c.gid = 1000, 1000
+	ask[fuse.EntryOut](c.client, wire.Link, top, &fuse.LinkIn{Oldnodeid: file}, name("g"))
+	ask[struct{}](c.client, wire.Rename2, top, &fuse.RenameIn{Newdir: top}, name("f"), name("h"))
+}
+
 // A user of the guest can use its own files on a server that gives root no rights, and
 // root cannot.
 func TestServerRefusesRoot(t *testing.T) {

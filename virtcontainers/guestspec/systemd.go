@@ -28,12 +28,14 @@ func (g *Guest) filterSystemd(spec *specs.Spec) {
 		g.Dropped = append(g.Dropped, "systemd's cgroup v1 hierarchy")
 		return
 	}
-	g.Dropped = append(g.Dropped, "systemd's cgroup v1 hierarchy (the container's cgroup v2 is writable instead)")
+	what := "systemd's cgroup v1 hierarchy"
 	for i, m := range spec.Mounts {
 		if m.Type == "cgroup" && path.Clean(m.Destination) == cgroupDestination {
 			spec.Mounts[i].Options = append(without(m.Options, "ro", "rro"), "rw")
+			what = "systemd's cgroup v1 hierarchy (the container's cgroup v2 is writable instead)"
 		}
 	}
+	g.Dropped = append(g.Dropped, what)
 }
 
 func isSystemdHierarchy(m specs.Mount) bool {

@@ -27,7 +27,7 @@ func TestSystemdHierarchy(t *testing.T) {
 		"none":      {[]specs.Mount{sys, cgroup}, []specs.Mount{sys, cgroup}, ""},
 		"Podman":    {[]specs.Mount{sys, cgroup, systemd("/sys/fs/cgroup/systemd", "bind", "rprivate")}, []specs.Mount{sys, writable}, "cgroup v2 is writable"},
 		"CRI-O":     {[]specs.Mount{systemd("/sys/fs/cgroup/systemd/", "bind", "nodev"), cgroup}, []specs.Mount{writable}, "cgroup v2 is writable"},
-		"no cgroup": {[]specs.Mount{sys, systemd("/sys/fs/cgroup/systemd", "bind")}, []specs.Mount{sys}, "cgroup v2 is writable"},
+		"no cgroup": {[]specs.Mount{sys, systemd("/sys/fs/cgroup/systemd", "bind")}, []specs.Mount{sys}, "systemd's cgroup v1 hierarchy"},
 		"read-only": {[]specs.Mount{cgroup, systemd("/sys/fs/cgroup/systemd", "bind", "ro")}, []specs.Mount{cgroup}, "systemd's cgroup v1 hierarchy"},
 		"elsewhere": {[]specs.Mount{cgroup, systemd("/x", "bind")}, []specs.Mount{cgroup, systemd("/x", "bind")}, ""},
 	} {

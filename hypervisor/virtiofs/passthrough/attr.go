@@ -164,6 +164,9 @@ func (fs *FS) readlink(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.leave(n)
+	if errno := fs.asReader(t, n, fd); errno != 0 {
+		return errno
+	}
 	k, err := unix.Readlinkat(fd, "", t.dirs)
 	if err != nil {
 		return errnoOf(err)

@@ -92,12 +92,12 @@ func (fs *FS) link(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.leave(dir)
-	if errno := t.asNamer(r.Header()); errno != 0 {
-		return errno
-	}
 	// The descriptor's name in /proc leads to the file, even if that is a link.
-	if err := unix.Linkat(unix.AT_FDCWD, procName(fd), dfd, name, unix.AT_SYMLINK_FOLLOW); err != nil {
-		return errnoOf(err)
+	errno = t.asNamer(r.Header(), func() unix.Errno {
+		return errnoOf(unix.Linkat(unix.AT_FDCWD, procName(fd), dfd, name, unix.AT_SYMLINK_FOLLOW))
+	})
+	if errno != 0 {
+		return errno
 	}
 	return fs.made(t, r, dir, dfd, name)
 }

@@ -126,6 +126,9 @@ func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, longer lengths, 
 		return errno
 	}
 	defer fs.handles.done(h)
+	if errno := fs.asReader(t, h.node, h.fd); errno != 0 {
+		return errno
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	found, errno := h.seek(in.Offset)

@@ -59,18 +59,26 @@ func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags uint32, as *
 		fs.nodes.put(n)
 		return nil, -1, unix.EACCES
 	}
-	path, errno := fs.fdToOpen(t, n, r.Header().Pid)
-	if errno != 0 {
-		fs.nodes.put(n)
-		return nil, -1, errno
+	thread, at := r.Header().Pid, fs.nodes.placeOf(n)
+	again := fs.retries.take(thread, at)
+	fd, errno := fs.openNode(t, as, n, flags, again)
+	if errno == unix.ESTALE || again && refused(errno) { // its sender may be next to try
+		fs.retries.add(thread, at)
 	}
-	defer fs.done(n)
-	fd, errno := fs.openAs(t, as, n, path, flags)
 	if errno != 0 {
 		fs.nodes.put(n)
 		return nil, -1, errno
 	}
 	return n, fd, 0
+}
+
+func (fs *FS) openNode(t *Thread, as *opener, n *node, flags uint32, again bool) (int, unix.Errno) {
+	path, errno := fs.fdToOpen(t, n, again)
+	if errno != 0 {
+		return -1, errno
+	}
+	defer fs.done(n)
+	return fs.openAs(t, as, n, path, flags)
 }
 
 // openAs opens a regular file that is open with O_PATH.
@@ -145,10 +153,8 @@ func (fs *FS) read(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.handles.done(h)
-	if h.node.tree.contents.Load() == processes {
-		if errno := fs.asProcessReader(t, h.node); errno != 0 {
-			return errno
-		}
+	if errno := fs.asReader(t, h.node, h.fd); errno != 0 {
+		return errno
 	}
 	n, errno := r.Room.Fill(&t.scratch, int64(in.Size), vectored(unix.SYS_PREADV, h.fd, in.Offset, 0))
 	if errno == 0 {

@@ -22,6 +22,15 @@ func (fs *FS) asProcessReader(t *Thread, n *node) unix.Errno {
 	return t.become(0, 0, 1<<unix.CAP_DAC_OVERRIDE)
 }
 
+// asReader is asProcessReader for what reads a node that is open as fd, if it is in a proc
+// file system. Elsewhere it does nothing.
+func (fs *FS) asReader(t *Thread, n *node, fd int) unix.Errno {
+	if n.tree.source(fd) != processes {
+		return 0
+	}
+	return fs.asProcessReader(t, n)
+}
+
 // isOwnProcess reports whether a name is that of this process, or of one of its
 // threads, in a proc file system, as below a volume that is the host's root
 // directory. There a thread may read and write the memory of its own process, which

@@ -197,12 +197,18 @@ func (fs *FS) renameTo(t *Thread, r *wire.Request, newdir uint64, flags uint, na
 	if dir.tree != olddir.tree {
 		return unix.EXDEV
 	}
-	if errno := t.asNamer(r.Header()); errno != 0 {
-		return errno
-	}
+	move := func() unix.Errno { return fs.move(t, place{olddir, ofd, from}, place{dir, dfd, to}, flags) }
 	dir.tree.rename.Lock()
 	defer dir.tree.rename.Unlock()
-	return fs.move(t, place{olddir, ofd, from}, place{dir, dfd, to}, flags)
+	if flags&unix.RENAME_WHITEOUT == 0 {
+		return t.asNamer(r.Header(), move)
+	}
+	// The kernel makes the whiteout, which is a device.
+	h := r.Header()
+	if errno := t.become(h.Uid, h.Gid, keepSpecial); errno != 0 {
+		return errno
+	}
+	return move()
 }
 
 // place is an entry of an open directory.

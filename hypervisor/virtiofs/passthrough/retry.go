@@ -88,24 +88,15 @@ func (r *retries) find(thread uint32, at namedPlace, take bool) bool {
 	return false
 }
 
-// fdToOpen is fd for an open by a thread of the guest: a file that is not in its place is
-// stale, unless the thread opens it again.
-func (fs *FS) fdToOpen(t *Thread, n *node, thread uint32) (int, unix.Errno) {
-	at := fs.nodes.placeOf(n)
-	again := fs.retries.take(thread, at)
+// fdToOpen is fd for an open: a file that is not in its place is stale, unless it is
+// opened again.
+func (fs *FS) fdToOpen(t *Thread, n *node, again bool) (int, unix.Errno) {
 	fd, errno := fs.fd(t, n)
-	if errno == 0 {
-		if errno = fs.inPlace(t, n); errno == unix.ESTALE && again {
-			errno = 0
-		}
-		if errno != 0 {
-			fs.done(n)
-		}
-	}
-	if errno == unix.ESTALE {
-		fs.retries.add(thread, at)
-	}
 	if errno != 0 {
+		return -1, errno
+	}
+	if errno := fs.inPlace(t, n); errno != 0 && (errno != unix.ESTALE || !again) {
+		fs.done(n)
 		return -1, errno
 	}
 	return fd, 0

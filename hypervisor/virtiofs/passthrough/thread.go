@@ -106,10 +106,19 @@ func (t *Thread) asChanger(h *fuse.InHeader) unix.Errno {
 	return t.asWriter(h)
 }
 
-// asNamer makes the thread act as a request's sender that gives a file a name. In an
-// idmapped mount the kernel refuses a new name to a user without a mapping, as root is
-// (fs/namei.c, may_create). A whiteout, which a rename may make, is the sender's.
-func (t *Thread) asNamer(h *fuse.InHeader) unix.Errno { return t.become(h.Uid, h.Gid, keepSpecial) }
+// asNamer gives a file a name: as the server, and where that has no mapping as the
+// request's sender. In an idmapped mount the kernel refuses a new name to such a user
+// before anything is changed (fs/namei.c, may_create).
+func (t *Thread) asNamer(h *fuse.InHeader, do func() unix.Errno) unix.Errno {
+	errno := do()
+	if errno != unix.EOVERFLOW {
+		return errno
+	}
+	if errno := t.become(h.Uid, h.Gid, keepSpecial); errno != 0 {
+		return errno
+	}
+	return do()
+}
 
 // withUmask sets the umask for making files, which default ACLs override.
 func (t *Thread) withUmask(mask uint32) {

@@ -202,7 +202,7 @@ func checkLength(file *os.File, block uint32) (uint64, error) {
 		return 0, fmt.Errorf("it is empty, want a disk's content: %w", errdefs.ErrInvalidArgument)
 	}
 	if sectors := (length + sector - 1) / sector; block > sector && sectors*sector%uint64(block) != 0 {
-		return 0, fmt.Errorf("its length, %d bytes, is not a multiple of the logical sector size, %d bytes: %w", length, block, errdefs.ErrInvalidArgument)
+		return 0, fmt.Errorf("its length, %d bytes, is not a multiple of the logical sector size, %d bytes: set a smaller block_device_logical_sector_size: %w", length, block, errdefs.ErrInvalidArgument)
 	}
 	return length, nil
 }
