@@ -23,8 +23,7 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if err := n.refuseOthers(); err != nil {
 		return nil, err
 	}
-	engines, plans, err := o.unplans()
-	if err != nil {
+	if _, _, err := o.unplans(); err != nil { // before the first change
 		return nil, err
 	}
 	r := &Result{Engines: []string{}, Restarted: []string{}}
@@ -38,7 +37,7 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if err := o.refuseUsed(); err != nil {
 		return nil, err
 	}
-	if err := o.untell(engines, plans, r); err != nil {
+	if err := o.untell(r); err != nil {
 		return nil, err
 	}
 	if r.Restarted, err = o.restart(ctx); err != nil {
@@ -77,9 +76,14 @@ func (o *Options) unplans() (engines []engine, plans []plan, err error) {
 	return engines, plans, nil
 }
 
-// untell carries out the plans of unplans.
-func (o *Options) untell(engines []engine, plans []plan, r *Result) error {
+// untell carries out the plans of unplans, of the files as they are now: to remove the label
+// may have taken long.
+func (o *Options) untell(r *Result) error {
 	n := o.node()
+	engines, plans, err := o.unplans()
+	if err != nil {
+		return err
+	}
 	for i, e := range engines {
 		p := plans[i]
 		if err := n.sweep(p); err != nil {

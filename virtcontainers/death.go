@@ -20,13 +20,19 @@ import (
 type machine struct {
 	vm    hypervisor.VM
 	files *guestfs.Pod
+	// stays is for machineStays; the undos of the boot run one after the other.
+	stays bool
 }
 
 // errMachineStays is why something of a pod's stays after its end.
 var errMachineStays = errors.New("the machine's process has been killed and has not ended")
 
-// hasMachine reports whether the machine's process exists.
-func (m *machine) hasMachine() bool { return m.vm != nil && !closed(m.vm.Done()) }
+// machineStays reports whether the machine's process exists, or did when an undo has asked
+// first: what is left for it then is in the record, which has to stay, too.
+func (m *machine) machineStays() bool {
+	m.stays = m.stays || m.vm != nil && !closed(m.vm.Done())
+	return m.stays
+}
 
 // whileAlive returns a context that also ends when the VM or virtiofsd does.
 func (m *machine) whileAlive(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -166,11 +166,14 @@ func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
 	})
 }
 
-// giveBack gives the memory back to the host. If that fails, as a QEMU that was taken
-// over can have it do, the guest gets again what it may lack.
+// giveBack gives the memory back to the host, unless a call comes meanwhile: QEMU may
+// take long. If it fails, as a QEMU that was taken over can have it do, the guest gets
+// again what it may lack.
 func (s *Sandbox) giveBack(ctx context.Context, z *slept) error {
+	unwanted, stop := s.calls.unlessWanted(ctx)
+	defer stop()
 	for _, part := range z.memory {
-		if err := part.Discard(); err != nil {
+		if err := part.Discard(unwanted); err != nil {
 			return errors.Join(err, s.putBack(context.WithoutCancel(ctx), z))
 		}
 	}

@@ -1,6 +1,7 @@
 package virtcontainers_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -83,6 +84,33 @@ func TestMachineThatStays(t *testing.T) {
 	}
 	host.VM().Die(errDied)
 	removeMarked(t, host)
+}
+
+// What a machine that does not end in time leaves is in the record, also if it ends while
+// the rest is undone.
+func TestMachineEndsDuringTheUndos(t *testing.T) {
+	t.Parallel() // it waits
+	for after := range 20 {
+		host, dir := newHost(t), t.TempDir()
+		s, err := virtcontainers.New(t.Context(), host.Platform(), jailedPod(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		host.Monitor.Hook(fake.StepStop, func(_ context.Context, vm *fake.VM) error {
+			time.AfterFunc(time.Duration(after)*500*time.Microsecond, func() { vm.Die(errDied) })
+			return errInjected
+		})
+		_ = s.Stop(t.Context()) // it may still have ended in time
+		left, err := os.ReadDir(dir)
+		_, recorded := os.Stat(host.Platform().PodDir(sandboxID))
+		if err != nil || len(left) > 0 && recorded != nil {
+			t.Errorf("left: %v, %v, and the record: %v", left, err, recorded)
+		}
+		host.VM().Die(errDied)
+		if recorded == nil {
+			removeMarked(t, host)
+		}
+	}
 }
 
 // A failed boot releases its user: the next boot gets it, although it is the

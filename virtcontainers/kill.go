@@ -119,17 +119,20 @@ func (p *Process) enforceEnd() {
 
 // awaitEnd waits until the process or the sandbox has ended. It reports false if the
 // guest has taken longer than timeout for that. A SIGKILL whose caller has given up is
-// sent here: while the sandbox slept it may not have reached the guest.
+// sent here, once: while the sandbox slept it may not have reached the guest. An engine
+// that repeats a SIGKILL which fails does not put off the end by that.
 func (p *Process) awaitEnd(timeout time.Duration) bool {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
+	unsent := p.unsent
 	for {
 		select {
 		case <-p.done:
 			return true
 		case <-p.container.sandbox.lifeCtx.Done():
 			return true
-		case <-p.unsent:
+		case <-unsent:
+			unsent = nil
 			p.sendKill(min(timeout, probeWait))
 			timer.Reset(timeout)
 		case <-timer.C:

@@ -21,6 +21,21 @@ func killPod(t *testing.T) *pod {
 	return killPodWith(t, time.Second)
 }
 
+// A SIGKILL that is refused and repeated does not put off the end that the host enforces.
+func TestKillIsRefusedAndRepeated(t *testing.T) {
+	t.Parallel() // it waits
+	p := killPod(t)
+	p.run(sandboxID)
+	c := p.run("c1")
+	p.host.Agent.Fail("Kill", errdefs.ErrFailedPrecondition)
+	eventually(t, "the container's end", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_ = initOf(t, c).Kill(ctx, uint32(unix.SIGKILL), true)
+		return c.Info().State == virtcontainers.Stopped
+	})
+}
+
 // killPodWith is killPod whose guest has that long to create or delete a
 // container.
 func killPodWith(t *testing.T, createTimeout time.Duration) *pod {

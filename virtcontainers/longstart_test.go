@@ -93,6 +93,26 @@ func TestStartOfInitOutlivesItsCall(t *testing.T) {
 	}
 }
 
+// The hooks of such a start run, too.
+func TestPoststartOutlivesItsCall(t *testing.T) {
+	p := newPod(t)
+	p.run(sandboxID)
+	opts := p.options("c1", nil)
+	opts.Bundle.Spec.Hooks = hooks("")
+	c, err := p.Create(t.Context(), opts, ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	p.host.Agent.Hook("Start", func(context.Context, proto.Message) error {
+		giveUp()
+		return nil
+	})
+	if err := initOf(t, c).Start(ctx, ignore); err != nil {
+		t.Errorf("start: %v", err)
+	}
+}
+
 // A start that the guest does not answer ends with the sandbox at the latest.
 func TestStopEndsAStart(t *testing.T) {
 	p := newPod(t)

@@ -176,10 +176,7 @@ func (p *Process) start(ctx context.Context) error {
 	if p.execID != "" {
 		return p.startInGuest(ctx, client)
 	}
-	if err := p.startInit(ctx, client); err != nil {
-		return err
-	}
-	return p.container.runPoststart(ctx)
+	return p.startInit(ctx, client)
 }
 
 // awaitNetwork gives the guest the network that the engine has made since the
@@ -195,19 +192,35 @@ func (c *Container) awaitNetwork(ctx context.Context) error {
 	return nil
 }
 
-// startInit is startInGuest for an init, whose start goes on if its caller gives it up: the
-// guest would run it all the same, and it would count as created.
+// startInit is startInGuest for an init, with the hooks that follow. It goes on for a while
+// if its caller gives it up: the guest would run the init all the same, and it would count
+// as created.
 func (p *Process) startInit(ctx context.Context, client *guest.Client) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	lasting := context.WithoutCancel(ctx)
-	if end, ok := ctx.Deadline(); ok && time.Until(end) > guest.CallTimeout {
-		var cancel context.CancelFunc
-		lasting, cancel = context.WithDeadline(lasting, end)
-		defer cancel()
+	ctx, cancel := outlast(ctx)
+	defer cancel()
+	if err := p.startInGuest(ctx, client); err != nil {
+		return err
 	}
-	return p.startInGuest(lasting, client)
+	return p.container.runPoststart(ctx)
+}
+
+// outlast returns a context that ends guest.CallTimeout after ctx.
+func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+	after := context.WithoutCancel(ctx)
+	if end, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(after, end.Add(guest.CallTimeout))
+	}
+	after, cancel := context.WithCancelCause(after)
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(guest.CallTimeout, func() { cancel(context.Cause(ctx)) })
+	})
+	return after, func() {
+		stop()
+		cancel(context.Canceled)
+	}
 }
 
 // startInGuest runs the process; the init of a restored container runs on.

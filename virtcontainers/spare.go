@@ -287,5 +287,6 @@ func (s *Sandbox) endAdopted(ctx context.Context) error {
 		errs = append(errs, end(ctx))
 		cancel()
 	}
+	s.stays = from.stays // the pod's record names the machine now
 	return errors.Join(errs...)
 }

@@ -93,7 +93,7 @@ func (s *Sandbox) openState(context.Context) error {
 // closeState removes the record. That of a machine that has not ended stays: with the
 // mark, a later start on this host removes what it names (SweepAbandoned).
 func (s *Sandbox) closeState(context.Context) error {
-	if s.hasMachine() {
+	if s.machineStays() {
 		return persist.BeginRemoval(s.platform.StateDir(), s.platform.Owner.Name(s.ID))
 	}
 	return s.state.Remove()
@@ -108,7 +108,7 @@ func (s *Sandbox) openCgroup(ctx context.Context) error {
 // closeCgroup removes the pod's cgroups, unless the machine has not ended: it would be
 // moved out of its limits.
 func (s *Sandbox) closeCgroup(ctx context.Context) error {
-	if s.hasMachine() {
+	if s.machineStays() {
 		s.sizing.LeaveCgroup()
 		return errMachineStays
 	}

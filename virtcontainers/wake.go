@@ -87,7 +87,7 @@ func (s *Sandbox) restore(ctx context.Context, z *slept) error {
 	defer stop()
 	return z.do(ctx, func() error {
 		for _, part := range z.memory {
-			if err := part.Discard(); err != nil {
+			if err := part.Discard(ctx); err != nil {
 				return err
 			}
 		}

@@ -22,7 +22,8 @@ type holds struct {
 
 // Hold returns the child's process id. Until Release it is not given to another
 // process, even if the child ends. ok is false, and Release must not be called,
-// if the child has ended. The id should be held for no longer than a system call.
+// if the child has ended. The id should be held for no longer than a system call, or
+// while a thread of the child is traced, whose end the tracer notices.
 func (p *Process) Hold() (pid int, ok bool) {
 	p.holds.mu.RLock()
 	if p.holds.ended.Load() {

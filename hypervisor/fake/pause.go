@@ -98,10 +98,10 @@ type ram struct {
 }
 
 // Discard implements memfile.Memory.
-func (r ram) Discard() error {
-	cause := r.vm.monitor.enter(context.Background(), StepDiscard, r.vm)
+func (r ram) Discard(ctx context.Context) error {
+	cause := r.vm.monitor.enter(ctx, StepDiscard, r.vm)
 	if cause == nil {
-		return r.File.Discard()
+		return r.File.Discard(ctx)
 	}
 	size, err := r.Size()
 	if err == nil {

@@ -1,6 +1,7 @@
 package memfile
 
 import (
+	"context"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -21,8 +22,9 @@ type Memory interface {
 	EachBlock(buf []byte, do func(block []byte, at int64) error) error
 	// PutBlock writes back what EachBlock has read.
 	PutBlock(block []byte, at int64) error
-	// Discard gives the content back to the host.
-	Discard() error
+	// Discard gives the content back to the host. If ctx ends first it fails, and a part
+	// may be discarded.
+	Discard(ctx context.Context) error
 	Close() error
 }
 
@@ -68,4 +70,4 @@ func (f File) PutBlock(block []byte, at int64) error { return writeBlock(f.File,
 
 // Discard implements Memory: the file is one hole of the same size afterwards.
 // Every process that has mapped it reads zeros from then on.
-func (f File) Discard() error { return discard(f.File) }
+func (f File) Discard(context.Context) error { return discard(f.File) }

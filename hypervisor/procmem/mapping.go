@@ -2,6 +2,7 @@ package procmem
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -161,13 +162,16 @@ func (m *Mapping) changedPieces(size uint64) (all []piece, err error) {
 // Discard implements memfile.Memory: the process sees the file afterwards. One that
 // has changed nothing is left alone: it may be traced by another program. After an
 // error a part may be discarded.
-func (m *Mapping) Discard() error {
+func (m *Mapping) Discard(ctx context.Context) error {
 	pieces, err := m.changedPieces(maxPiece)
 	if err != nil {
 		return fmt.Errorf("discard %s: %w", m.Name(), err)
 	}
 	limit := discardTime + time.Duration(m.size/discardRate)*time.Second
 	for until := time.Now().Add(limit); len(pieces) > 0; pieces = pieces[1:] {
+		if ctx.Err() != nil {
+			return fmt.Errorf("discard %s: %w", m.Name(), context.Cause(ctx))
+		}
 		if time.Now().After(until) {
 			return fmt.Errorf("discard %s: %d pieces are left after %v: %w", m.Name(), len(pieces), limit, os.ErrDeadlineExceeded)
 		}

@@ -41,7 +41,7 @@ func TestImageOfPrivateMemory(t *testing.T) {
 			t.Errorf("%d bytes in the image, want %d", stored.Memory, content)
 		}
 		p.is(t, "changed")
-		must(t, m.Discard())
+		must(t, m.Discard(t.Context()))
 		used(0)
 		p.is(t, "original")
 		used(0)
@@ -79,7 +79,7 @@ func TestDiscardInPieces(t *testing.T) {
 	if len(left) != 1 || left[0] != pieces[0] {
 		t.Errorf("changed are %v, want %v", left, pieces[:1])
 	}
-	must(t, m.Discard())
+	must(t, m.Discard(t.Context()))
 	p.is(t, "original")
 }
 
@@ -144,13 +144,13 @@ func TestDiscardFails(t *testing.T) {
 	m := p.mapping(t)
 	must(t, p.Process.Signal(unix.SIGSTOP))
 	p.awaitStop(t)
-	failsWith(t, m.Discard(), "discard private memory at 0x", "the process is stopped (SIGSTOP)")
+	failsWith(t, m.Discard(t.Context()), "discard private memory at 0x", "the process is stopped (SIGSTOP)")
 	must(t, p.Process.Signal(unix.SIGCONT))
 	p.is(t, "changed")
-	must(t, m.Discard())
+	must(t, m.Discard(t.Context()))
 	must(t, p.Process.Signal(unix.SIGSTOP))
 	p.awaitStop(t)
-	if err := m.Discard(); err != nil {
+	if err := m.Discard(t.Context()); err != nil {
 		t.Errorf("nothing was changed since the last time: %v", err)
 	}
 	must(t, p.Process.Signal(unix.SIGCONT))
@@ -173,7 +173,7 @@ func TestDiscardFails(t *testing.T) {
 
 	must(t, p.Process.Kill())
 	_ = p.Wait()
-	if err := m.Discard(); err == nil {
+	if err := m.Discard(t.Context()); err == nil {
 		t.Error("the memory of a process that has ended was discarded")
 	}
 	if err := m.PutBlock(original(0), 0); !errors.Is(err, unix.ESRCH) {

@@ -88,7 +88,7 @@ func pauseWithoutMemory(t *testing.T, spec hypervisor.Spec) {
 func discard(t *testing.T, parts []memfile.Memory) {
 	t.Helper()
 	for _, p := range parts {
-		if err := p.Discard(); err != nil {
+		if err := p.Discard(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if used, err := p.Used(); err != nil || used != 0 {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // readTSC reads the CPU's time stamp counter.
@@ -21,7 +23,7 @@ type tscMeter struct {
 
 // tscPoint is one moment on both clocks.
 type tscPoint struct {
-	at    time.Time
+	at    time.Duration // rawClock
 	ticks uint64
 }
 
@@ -41,17 +43,25 @@ func newTSCMeter(cpuinfo string) tscMeter {
 	return tscMeter{usable: true, start: readTSCPoint()}
 }
 
+// rawClock reads the clock that no time service slews (clock_gettime(2),
+// CLOCK_MONOTONIC_RAW): chrony may by 8 %.
+func rawClock() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &now) // since Linux 2.6.28
+	return time.Duration(now.Nano())
+}
+
 // readTSCPoint reads the counter between two readings of the clock, and retries
 // if it was interrupted.
 func readTSCPoint() tscPoint {
 	var best tscPoint
 	shortest := time.Duration(1<<63 - 1)
 	for range 100 {
-		before := time.Now()
+		before := rawClock()
 		ticks := readTSC()
-		span := time.Since(before)
+		span := rawClock() - before
 		if span < shortest {
-			shortest, best = span, tscPoint{before.Add(span / 2), ticks}
+			shortest, best = span, tscPoint{before + span/2, ticks}
 		}
 		if shortest < goodReading {
 			break
@@ -66,10 +76,10 @@ func (m tscMeter) kHz() uint64 {
 	if !m.usable {
 		return 0
 	}
-	if left := minTSCSpan - time.Since(m.start.at); left > 0 {
+	if left := minTSCSpan - (rawClock() - m.start.at); left > 0 {
 		time.Sleep(left)
 	}
 	end := readTSCPoint()
-	span := end.at.Sub(m.start.at)
+	span := end.at - m.start.at
 	return uint64(float64(end.ticks-m.start.ticks) / float64(span.Nanoseconds()) * 1e6)
 }

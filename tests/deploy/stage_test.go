@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -44,6 +45,9 @@ func strict(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `umask 077 && exec "$0" "$@"`, program}, args...)...)
 	cmd.Dir = dir
+	// In a hook of git, or with "git rebase --exec", these name the developer's repository.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") })
+	cmd.Env = append(cmd.Env, "GIT_CONFIG_GLOBAL=/dev/null") // which may ask for signatures
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %q: %v: %s", program, args, err, out)

@@ -71,8 +71,9 @@ func (m Machine) Check(has Machine) error {
 	return fmt.Errorf("this machine has %q besides (the configuration has changed?): %w", has.Description[len(m.Description):], errdefs.ErrFailedPrecondition)
 }
 
-// rateTolerance is one part of a rate, by which two measurements of the same one may
-// differ: each is off by 0.01 % at most, and NTP slews the host's clock by 0.05 %.
+// rateTolerance is the divisor of the largest difference between two measurements of the
+// same rate: each is off by 0.01 % at most. A restored machine's record has the rate of
+// its present host, so that several restores may differ by more.
 const rateTolerance = 1000
 
 // sameRate reports whether two rates are the same as far as is known: 0 is an unknown

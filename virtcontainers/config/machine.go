@@ -48,7 +48,7 @@ var memoryKeys = []key{
 	define("hypervisor.qemu.enable_mem_prealloc", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Memory.Prealloc },
 		"Allocate all memory of a sandbox on the host at its start, and added memory when it is added. Each GiB takes some "+
-			"tenths of a second; that of added memory is within create_container_timeout.").
+			"tenths of a second; that of added memory is within create_container_timeout, and QEMU answers nothing else meanwhile.").
 		annotated("config.hypervisor.enable_mem_prealloc"),
 	define("hypervisor.qemu.enable_hugepages", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Memory.HugePages },

@@ -299,6 +299,14 @@ func (p *Pod) mayShrink() {
 	}
 }
 
+// levelOf returns the level for an error that may be the same as the last.
+func levelOf(again bool) log.Level {
+	if again {
+		return log.DebugLevel
+	}
+	return log.WarnLevel
+}
+
 // Watch shrinks the pod after a Release and an Update, and follows what other programs
 // do to its cgroups, until ctx ends. An error is logged: the pod then stays larger
 // than it needs to be, or is without its cgroups' settings.
@@ -308,8 +316,9 @@ func (p *Pod) Watch(ctx context.Context) {
 	for {
 		select {
 		case <-p.smaller:
+			again := p.behind
 			if err := p.follow(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
-				log.G(ctx).WithError(err).Warn("the pod cannot be made smaller")
+				log.G(ctx).WithError(err).Log(levelOf(again), "the pod cannot be made smaller, or does not follow the limits of its cgroup on the host")
 			}
 		case <-look:
 			if err := p.lookAtHost(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {

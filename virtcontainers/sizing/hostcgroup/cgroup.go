@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -214,7 +215,11 @@ func (c *Cgroup) AddVM(vm VM) (short Short, err error) {
 		}
 		short = Short{max(short.Memory, less.Memory), max(short.Threads, less.Threads)}
 	}
-	return short, c.follow(vm.PID)
+	if err := c.follow(vm.PID); err != nil {
+		// Only what they use is charged elsewhere.
+		log.L.WithError(err).Warn("vhost's threads are not in the cgroup of their virtual machine")
+	}
+	return short, nil
 }
 
 func (p place) addVM(now []byte, vm VM) (short Short, err error) {
