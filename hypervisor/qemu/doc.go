@@ -15,7 +15,9 @@
 // (a character, network or block device), and the device on the pod's bus or, of
 // disks, on the SCSI controller there. Detach undoes the plan once the guest
 // has ejected the device. CPUs and memory are hot-plugged towards a target size,
-// and QEMU is queried for the result.
+// and QEMU is queried for the result. After a command that QEMU has not answered, the
+// next need clears a memory module's remains (module.go), and asks QEMU whether a
+// device of the machine's own exists (owndevice.go).
 //
 // Without KVM, QEMU's version decides whether vCPUs run in parallel (threading.go).
 //

@@ -26,7 +26,8 @@
 // containers mount is removed by the last Release. Volumes of the guest that the
 // pod's containers share (podVolumes) end with the machine.
 //
-// Watch grows containers' block devices with the host's.
+// Watch grows containers' block devices with the host's. The group of a volume's files
+// is given once for the pod (fsgroup.go).
 //
 // A guest's mount error names the mount point (guest.StorageError) or the source in the
 // guest; Explain adds its source on the host.

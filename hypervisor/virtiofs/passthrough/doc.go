@@ -22,9 +22,10 @@
 // tree's files have several devices, their inode numbers say which (inode.go).
 //
 // A proc file system of the host does not show this process to a guest, and gives no
-// access to the memory of others (processes.go). What the host's kernel makes when it is read is not cached
-// (generated.go). The space of files that the host deletes becomes free (deleted.go),
-// and a guest that has removed files to make room has it at once (freeing.go).
+// access to the memory of others (processes.go). What the host's kernel makes when it is
+// read is not cached (generated.go). The space of files that the host deletes becomes
+// free (deleted.go), and a guest that has removed files to make room has it at once
+// (freeing.go).
 //
 // Requests are carried out as root, or as their sender if its user matters: what it makes
 // is its own. What a server refuses to root is done as the sender (sender.go).
