@@ -77,14 +77,14 @@ func readNetLimits(proc string) *netLimits {
 	return n
 }
 
-// raise sets the limits that the kernel would have chosen with the present memory. It
-// lowers none, and goes on after an error.
-func (n *netLimits) raise() error {
+// raise sets the limits that the kernel would have chosen with the present memory, mib MiB
+// in all. It lowers none, and goes on after an error.
+func (n *netLimits) raise(mib uint64) error {
 	pages, err := kernelPages(n.proc)
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{n.raiseConntrack(mib)}
 	for file := range n.chosen {
 		errs = append(errs, n.raiseFile(file, netFormulas[file](pages, tcpSlots(pages))))
 	}
@@ -106,11 +106,17 @@ func (n *netLimits) raiseFile(file string, values []uint64) error {
 	if slices.Equal(now, values) {
 		return nil
 	}
-	text := strings.Trim(fmt.Sprint(values), "[]")
+	if err := n.set(file, strings.Trim(fmt.Sprint(values), "[]")); err != nil {
+		return err
+	}
+	n.chosen[file] = values
+	return nil
+}
+
+func (n *netLimits) set(file, text string) error {
 	if err := writeFile(filepath.Join(n.proc, "sys", file), text); err != nil {
 		return fmt.Errorf("raise %s to %s: %w", file, text, err)
 	}
-	n.chosen[file] = values
 	return nil
 }
 

@@ -85,7 +85,7 @@ func TestNetLimitsAreNotLowered(t *testing.T) {
 	r, f := smallMachine(t, "")
 	before := netValues(t, f)
 	f.write(t, f.proc+"/zoneinfo", "Node 0, zone Normal\n high 10\n managed 1034\n")
-	must(t, r.net.raise())
+	must(t, r.net.raise(384))
 	if diff := cmp.Diff(before, netValues(t, f)); diff != "" {
 		t.Error(diff)
 	}
@@ -98,10 +98,10 @@ func TestNetLimitsThatAreSet(t *testing.T) {
 	f.write(t, f.proc+"/zoneinfo", grown)
 	const tw = "net/ipv4/tcp_max_tw_buckets"
 	f.write(t, filepath.Join(f.proc, "sys", tw), "500\n")
-	must(t, r.net.raise())
+	must(t, r.net.raise(384))
 	f.write(t, filepath.Join(f.proc, "sys", tw), smallNet[tw]) // by the container, as before
 	f.write(t, filepath.Join(f.proc, "sys/net/ipv4/tcp_rmem"), "4096 131072 1000000")
-	must(t, r.net.raise())
+	must(t, r.net.raise(384))
 	got := netValues(t, f)
 	for file, want := range map[string]string{
 		tw: "1024", "net/ipv4/tcp_max_orphans": "1024", "net/ipv4/tcp_wmem": "4096 16384 1751552",
@@ -116,12 +116,12 @@ func TestNetLimitsThatAreSet(t *testing.T) {
 // A limit that cannot be raised does not keep the others.
 func TestNetLimitsThatAreRefused(t *testing.T) {
 	r, f := smallMachine(t, "")
-	if err := r.net.raise(); err == nil || !strings.Contains(err.Error(), "zoneinfo") {
+	if err := r.net.raise(384); err == nil || !strings.Contains(err.Error(), "zoneinfo") {
 		t.Errorf("without zoneinfo: %v", err)
 	}
 	f.write(t, f.proc+"/zoneinfo", grown)
 	must(t, os.Remove(filepath.Join(f.proc, "sys/net/ipv4/tcp_mem")))
-	if err := r.net.raise(); err == nil || !strings.Contains(err.Error(), "tcp_mem") {
+	if err := r.net.raise(384); err == nil || !strings.Contains(err.Error(), "tcp_mem") {
 		t.Errorf("without tcp_mem: %v", err)
 	}
 	text, err := os.ReadFile(filepath.Join(f.proc, "sys/net/ipv4/tcp_max_orphans"))
@@ -129,7 +129,7 @@ func TestNetLimitsThatAreRefused(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 	f.write(t, f.proc+"/zoneinfo", "Node 0, zone Normal\n managed many\n")
-	if err := r.net.raise(); err == nil || !strings.Contains(err.Error(), "zone Normal") {
+	if err := r.net.raise(384); err == nil || !strings.Contains(err.Error(), "zone Normal") {
 		t.Errorf("of nonsense: %v", err)
 	}
 }

@@ -84,7 +84,7 @@ func (r *Resources) raiseLimits(ctx context.Context, mib uint64) {
 	if err := r.raiseThreads(mib); err != nil {
 		log.G(ctx).WithError(err).Warn("the kernel allows no more threads for the memory that was added")
 	}
-	if err := r.net.raise(); err != nil {
+	if err := r.net.raise(mib); err != nil {
 		log.G(ctx).WithError(err).Warn("limits of the network do not follow the memory that was added")
 	}
 }

@@ -36,6 +36,11 @@ func TestGuestResources(t *testing.T) {
 	before := memTotal(t)
 	const id = "sized"
 	m.pause(t, id) // A container sees CPUs that are plugged later.
+	tracks := shell("cat " + conntrackMax)
+	tracks.Linux.Sysctl = map[string]string{"net.netfilter.nf_conntrack_acct": "0"} // loads the module
+	if r := m.run(t, "tracks", tracks); r.out == "" || r.out == trackedByMoreThanAGiB {
+		t.Errorf("connections that a small guest tracks: %+v", r)
+	}
 	m.set(t, 2, 0)
 	wants("dimm")
 	m.set(t, 2, startMiB+dimmMiB)
@@ -57,6 +62,9 @@ func TestGuestResources(t *testing.T) {
 	if got := strings.TrimSpace(fileIn(t, "/sys/fs/cgroup/katabox/pids.max")); got != strconv.Itoa(threads-guest.ReservedThreads) {
 		t.Errorf("containers may have %s threads of %d", got, threads)
 	}
+	if got := fileIn(t, conntrackMax); got != trackedByMoreThanAGiB {
+		t.Errorf("connections that the grown guest tracks: %s, want %s", got, trackedByMoreThanAGiB)
+	}
 	resp, err = m.guest.SetResources(t.Context(), &api.SetResourcesRequest{Cpus: 1, MemoryMib: startMiB})
 	if err != nil || resp.GetCpus() != 2 || resp.GetMemoryMib() != startMiB+dimmMiB+vmemMiB {
 		t.Errorf("less: %v, %v", resp, err)
@@ -64,6 +72,12 @@ func TestGuestResources(t *testing.T) {
 	wants("virtio-mem back")
 	m.gaveBack(t, startMiB+dimmMiB)
 }
+
+const (
+	conntrackMax = "/proc/sys/net/netfilter/nf_conntrack_max"
+	// trackedByMoreThanAGiB is what the kernel chooses with 1 to 4 GiB.
+	trackedByMoreThanAGiB = "65536\n"
+)
 
 // threadsPerMiB is how many threads Linux allows for each MiB of its memory: an
 // eighth of it may be their stacks of 16 KiB (kernel/fork.c, set_max_threads).
