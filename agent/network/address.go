@@ -46,6 +46,7 @@ func (j *job) addAddress(nic nic, a address, have []address) error {
 	if err := addNow(nic.index, a); err != nil {
 		return explainAddress(a, err)
 	}
+	j.own.disturbed[nic.index] = true
 	j.own.addresses[ownAddress{nic.index, a}] = struct{}{}
 	j.changes.addf("address %s added to %s", a, nic.name)
 	return nil

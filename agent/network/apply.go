@@ -3,6 +3,7 @@ package network
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 
 	"github.com/vishvananda/netlink"
@@ -34,9 +35,17 @@ type Network struct {
 // memory records what earlier calls made, including one that failed half-way.
 type memory struct {
 	nics map[int]string // names by the kernel's index
+	// links has what NICs were given last, by the kernel's index.
+	links map[int]nic
+	// taken has the PCI paths of the NICs of the last call, and whether a container has
+	// taken the NIC: moved it to another network namespace, or given it another driver.
+	taken map[string]bool
 	// given has the indexes of all NICs that were ever named: the name of one
 	// that is no longer wanted may be reused.
-	given      map[int]bool
+	given map[int]bool
+	// disturbed has the indexes of the NICs of which this call, or one that failed, did what
+	// may have cost routes: took it down, or changed an address.
+	disturbed  map[int]bool
 	addresses  map[ownAddress]struct{}
 	routes     map[route]struct{}
 	rules      map[fibrule.Rule]struct{}
@@ -65,7 +74,7 @@ func New(loadDriver func() error) *Network {
 		loadDriver: loadDriver, pci: pciRoot, resolvConf: resolvConf,
 		calls: ctxmutex.New(),
 		own: memory{
-			nics: map[int]string{}, given: map[int]bool{}, addresses: map[ownAddress]struct{}{},
+			nics: map[int]string{}, links: map[int]nic{}, taken: map[string]bool{}, disturbed: map[int]bool{}, given: map[int]bool{}, addresses: map[ownAddress]struct{}{},
 			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{}, ipv6Off: map[int]bool{}, withoutIPv6: map[int]bool{},
 			rules: map[fibrule.Rule]struct{}{}, absent: map[fibrule.Rule]struct{}{}, settings: map[int]map[string]int32{},
 		},
@@ -77,7 +86,8 @@ func New(loadDriver func() error) *Network {
 // for NICs that do not exist yet.
 //
 // An invalid request fails with errdefs.ErrInvalidArgument and changes nothing;
-// so does one with a NIC that does not appear, with errdefs.ErrNotFound. After
+// so does one with a NIC that does not appear, with errdefs.ErrNotFound. A NIC of the
+// call before that a container has taken since is left out. After
 // another error a part is done, as the changes show, and the call may be
 // repeated.
 func (n *Network) Apply(ctx context.Context, want *api.SetNetworkRequest) (changes []string, err error) {
@@ -115,12 +125,14 @@ func (j *job) run(ctx context.Context) error {
 			return err
 		}
 	}
+	clear(j.own.disturbed)
 	return nil
 }
 
-// locate finds the NICs.
+// locate finds the NICs, and leaves out those that a container has taken.
 func (j *job) locate(ctx context.Context) error {
 	if len(j.want.nics) == 0 {
+		clear(j.own.taken)
 		return nil
 	}
 	if j.loadDriver != nil {
@@ -134,7 +146,21 @@ func (j *job) locate(ctx context.Context) error {
 		return err
 	}
 	j.want.locate(indexes)
+	j.noteTaken()
+	j.want.leaveOutMissing()
 	return nil
+}
+
+// noteTaken remembers which NICs a container has taken.
+func (j *job) noteTaken() {
+	before := maps.Clone(j.own.taken)
+	clear(j.own.taken)
+	for _, nic := range j.want.nics {
+		j.own.taken[nic.path] = nic.index == 0
+		if nic.index == 0 && !before[nic.path] {
+			j.changes.addf("interface %s is left out: its device is not in the guest's network namespace any more", nic.name)
+		}
+	}
 }
 
 // wantedNames returns the request's names by the kernel's index.

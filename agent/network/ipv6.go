@@ -49,6 +49,7 @@ func (j *job) switchLink(index int, name string, off bool) error {
 	if j.own.ipv6Off[index] = off; !off {
 		delete(j.own.ipv6Off, index)
 	}
+	j.own.disturbed[index] = true
 	j.changes.addf("interface %s: IPv6 switched %s", name, state)
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 // (include/uapi/linux/if_link.h, IN6_ADDR_GEN_MODE_NONE).
 const addrGenModeNone = 1
 
-// links gives each NIC its hardware address, MTU, flags and state.
+// links gives each NIC its hardware address, MTU, flags and state, where the host has
+// changed them: what a container has set since then stays.
 func (j *job) links(ctx context.Context) error {
 	for _, nic := range j.want.nics {
 		if err := ctx.Err(); err != nil {
@@ -24,8 +25,10 @@ func (j *job) links(ctx context.Context) error {
 		}
 		j.own.nics[nic.index], j.own.given[nic.index] = nic.name, true
 		if err := j.link(nic); err != nil {
+			delete(j.own.links, nic.index) // a part may be done
 			return fmt.Errorf("interface %s: %w", nic.name, err)
 		}
+		j.own.links[nic.index] = nic
 	}
 	return nil
 }
@@ -35,26 +38,45 @@ func (j *job) link(nic nic) error {
 	if err != nil {
 		return fmt.Errorf("read its state: %w", err)
 	}
-	have := link.Attrs()
-	up, err := j.setMAC(nic, link)
-	if err != nil {
-		return err
-	}
-	if nic.mtu != 0 && have.MTU != nic.mtu {
-		if err := netlink.LinkSetMTU(link, nic.mtu); err != nil {
-			return mtuError(nic, have.MTU, err)
+	last, known := j.own.links[nic.index]
+	up := link.Attrs().Flags&net.FlagUp != 0
+	if !known || last.mac != nic.mac {
+		if up, err = j.setMAC(nic, link); err != nil {
+			return err
 		}
-		j.changes.addf("interface %s: MTU set to %d", nic.name, nic.mtu)
 	}
-	if err := j.setARP(nic, link); err != nil {
-		return err
+	if !known || last.mtu != nic.mtu {
+		if err := j.setMTU(nic, link); err != nil {
+			return err
+		}
+	}
+	if !known || last.noARP != nic.noARP {
+		if err := j.setARP(nic, link); err != nil {
+			return err
+		}
 	}
 	if nic.hasLinkLocal() {
 		if err := netlink.LinkSetIP6AddrGenMode(link, addrGenModeNone); err != nil {
 			return fmt.Errorf("keep the kernel from making a link-local address: %w", err)
 		}
 	}
+	if known && last.down == nic.down && !j.own.disturbed[nic.index] {
+		return nil
+	}
 	return j.setState(nic, link, up)
+}
+
+func (j *job) setMTU(nic nic, link netlink.Link) error {
+	have := link.Attrs().MTU
+	if nic.mtu == 0 || have == nic.mtu {
+		return nil
+	}
+	if err := netlink.LinkSetMTU(link, nic.mtu); err != nil {
+		return mtuError(nic, have, err)
+	}
+	j.own.disturbed[nic.index] = true // too small a one costs IPv6
+	j.changes.addf("interface %s: MTU set to %d", nic.name, nic.mtu)
+	return nil
 }
 
 // setState brings a NIC up, or takes it down if it is down on the host.
@@ -69,6 +91,7 @@ func (j *job) setState(nic nic, link netlink.Link, up bool) error {
 	if err := set(link); err != nil {
 		return fmt.Errorf("set %s: %w", state, err)
 	}
+	j.own.disturbed[nic.index] = true
 	j.changes.addf("interface %s set %s", nic.name, state)
 	return nil
 }
@@ -87,6 +110,7 @@ func (j *job) setMAC(nic nic, link netlink.Link) (up bool, err error) {
 		if err := netlink.LinkSetDown(link); err != nil {
 			return up, fmt.Errorf("set down to change the MAC: %w", err)
 		}
+		j.own.disturbed[nic.index] = true
 		up, err = false, netlink.LinkSetHardwareAddr(link, mac)
 	}
 	if err != nil {

@@ -54,6 +54,7 @@ func (j *job) rename(step rename, link *netlink.LinkAttrs) error {
 		if err := netlink.LinkSetDown(linkOf(step.index)); err != nil {
 			return fmt.Errorf("set interface %s down to rename it: %w", step.from, err)
 		}
+		j.own.disturbed[step.index] = true
 	}
 	if err := netlink.LinkSetName(linkOf(step.index), step.to); err != nil {
 		return fmt.Errorf("rename interface %s to %s: %w", step.from, step.to, err)

@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,20 +17,46 @@ import (
 // pciRoot is the directory of the machine's root bus.
 const pciRoot = "/sys/" + pci.Root
 
-// find returns the kernel's index of each NIC, in order. It waits for those
-// that do not exist yet.
+// find returns the kernel's index of each NIC, in order: 0 for one that a container has
+// taken. It waits for those that do not exist yet.
 func (n *Network) find(ctx context.Context, nics []nic) ([]int, error) {
 	ctx, cancel := pci.WithTimeout(ctx)
 	defer cancel()
 	indexes := make([]int, 0, len(nics))
 	for _, nic := range nics {
-		index, err := pci.Await(ctx, func() (int, error) { return nicAt(n.pci, nic.path) })
+		index, err := n.findNIC(ctx, nic.path)
 		if err != nil {
 			return nil, fmt.Errorf("find interface %s at PCI path %s: %w", nic.name, nic.path, err)
 		}
 		indexes = append(indexes, index)
 	}
 	return indexes, nil
+}
+
+// findNIC returns the index of the NIC at a PCI path, or 0 if the call before had it and a
+// container has taken it: its device is there. The first time it waits all the same, for the
+// driver of a NIC that the host has plugged anew.
+func (n *Network) findNIC(ctx context.Context, path string) (int, error) {
+	taken, before := n.own.taken[path]
+	if taken {
+		if index, err := nicAt(n.pci, path); err == nil {
+			return index, nil
+		}
+		if n.plugged(path) {
+			return 0, nil
+		}
+	}
+	index, err := pci.Await(ctx, func() (int, error) { return nicAt(n.pci, path) })
+	if before && errors.Is(err, pci.ErrLate) && n.plugged(path) {
+		return 0, nil
+	}
+	return index, err
+}
+
+// plugged reports whether there is a device at a PCI path.
+func (n *Network) plugged(path string) bool {
+	_, err := pci.Device(n.pci, path)
+	return err == nil
 }
 
 // nicAt finds the network interface of the virtio device at a PCI path below

@@ -15,7 +15,8 @@ import (
 const protocol = unix.RTPROT_STATIC
 
 // addRoutes adds the missing routes: those without a gateway first, because
-// gateways are reached through them.
+// gateways are reached through them. A route that is missing although it was added by an
+// earlier call was removed or replaced by a container, as by a VPN, and stays so.
 func (j *job) addRoutes(ctx context.Context) error {
 	if len(j.want.routes) == 0 {
 		return nil
@@ -33,7 +34,7 @@ func (j *job) addRoutes(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if r.gateway.IsValid() != withGateway || have[r.unplaced()] {
+			if r.gateway.IsValid() != withGateway || have[r.unplaced()] || j.keepsAway(r) {
 				continue
 			}
 			if err := j.addRoute(r, keys[r.key()] > 1); err != nil {
@@ -42,6 +43,12 @@ func (j *job) addRoutes(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// keepsAway reports whether a container has removed a route, and not what this job did to its NIC.
+func (j *job) keepsAway(r route) bool {
+	_, added := j.own.routes[r.unplaced()]
+	return added && !j.own.disturbed[r.index]
 }
 
 // routeKey is what distinguishes routes in the kernel.

@@ -43,7 +43,7 @@ type nic struct {
 	addresses   []address
 	// settings are numbers by their names in api.LinkSettings.
 	settings map[string]int32
-	// index is the kernel's index, once the NIC is found.
+	// index is the kernel's index, once the NIC is found; 0 if a container has taken it.
 	index int
 }
 
@@ -166,5 +166,29 @@ func (s *state) locate(indexes []int) {
 	}
 	for i := range s.neighbours {
 		s.neighbours[i].index = indexes[s.neighbours[i].nic]
+	}
+}
+
+// leaveOutMissing removes the NICs that were not found, with all that refers to them.
+func (s *state) leaveOutMissing() {
+	missing := func(i int) bool { return s.nics[i].index == 0 }
+	s.routes = slices.DeleteFunc(s.routes, func(r route) bool { return r.kind == 0 && missing(r.nic) })
+	s.neighbours = slices.DeleteFunc(s.neighbours, func(n neighbour) bool { return missing(n.nic) })
+	place := make([]int, len(s.nics)) // in the NICs that stay, by that in the request
+	var stay []nic
+	for i, nic := range s.nics {
+		place[i] = len(stay)
+		if nic.index != 0 {
+			stay = append(stay, nic)
+		}
+	}
+	s.nics = stay
+	for i := range s.routes {
+		if s.routes[i].kind == 0 {
+			s.routes[i].nic = place[s.routes[i].nic]
+		}
+	}
+	for i := range s.neighbours {
+		s.neighbours[i].nic = place[s.neighbours[i].nic]
 	}
 }

@@ -56,6 +56,7 @@ func (j *job) dropAddresses() error {
 	}
 	text := func(a ownAddress) string { return fmt.Sprintf("address %s dev %s", a.address, j.own.nics[a.index]) }
 	return drop(&j.changes, j.own.addresses, wanted, text, func(a ownAddress) error {
+		j.own.disturbed[a.index] = true
 		return netlink.AddrDel(linkOf(a.index), a.netlink())
 	})
 }
@@ -92,6 +93,7 @@ func (j *job) dropNICs() error {
 			return fmt.Errorf("release interface %s: %w", name, err)
 		}
 		delete(j.own.nics, index)
+		delete(j.own.links, index)
 		delete(j.own.settings, index)
 	}
 	return nil
