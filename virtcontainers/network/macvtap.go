@@ -80,10 +80,7 @@ func (n *Network) shapeMacvtap(p *plan, index int) error {
 	if err := n.ns.limitRate(shaper, n.opts.RxRate); err != nil {
 		return err
 	}
-	if _, err := n.ns.addIngress(index); err != nil {
-		return err
-	}
-	return n.ns.addRedirect(index, shaper, sent, topPriority)
+	return n.ns.connectOut(index, shaper, topPriority)
 }
 
 // openMacvtap opens queues of a macvtap. The number of its character device is
