@@ -416,7 +416,7 @@ func TestRefusedByModel(t *testing.T) {
 	p.address(t, "mv0", "10.4.0.2/24")
 	before := inventory(t, p.ns)
 	n, vm := p.open(t, Options{Model: Macvtap}), newMachine(t)
-	if err := n.Plug(t.Context(), vm); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "model macvtap on a macvlan: use tcfilter") {
+	if err := n.Plug(t.Context(), vm); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "link mv0 (macvlan): model macvtap is not for links of this kind: use tcfilter") {
 		t.Errorf("Plug: %v", err)
 	}
 	must(t, n.Plug(t.Context(), vm))

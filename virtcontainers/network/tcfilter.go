@@ -4,10 +4,22 @@ import (
 	"context"
 	"fmt"
 	"os"
+
+	"github.com/containerd/errdefs"
 )
 
 // tapKind is the kind of a tap among links.
 const tapKind = "tuntap"
+
+// checkRedirect refuses an ipvlan in mode l3s: its packets become the link's only where the
+// host's stack receives them, after all filters (ipvlan_l3s.c in the kernel's
+// drivers/net/ipvlan).
+func checkRedirect(l link) error {
+	if l.l3s {
+		return fmt.Errorf("an ipvlan in mode l3s, whose packets the host's own stack receives instead of the guest: use mode l2 or l3: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
 
 // planRedirect adds to want what a link needs so that its incoming packets can
 // be redirected.
