@@ -53,6 +53,8 @@ type link struct {
 	tap bool
 	// l3s is set for an ipvlan of that mode.
 	l3s bool
+	// table is that of the kernel's routes for the link: 0 for the main one, or a VRF's.
+	table int
 }
 
 // view is what was found in a namespace.
@@ -176,6 +178,9 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 	}
 	if ipvlan, ok := l.(*netlink.IPVlan); ok {
 		found.l3s = ipvlan.Mode == netlink.IPVLAN_MODE_L3S
+	}
+	if slave, ok := a.Slave.(*netlink.VrfSlave); ok {
+		found.table = tableOf(int(slave.Table))
 	}
 	found.down = !found.up && !found.tap // a tap's state is that of the VM's other end
 	if err := found.check(a.EncapType); err != nil {
