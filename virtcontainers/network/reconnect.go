@@ -14,7 +14,10 @@ import (
 // chain is what is on the way of the packets of a NIC: the filters of its link and those of
 // the tap or macvtap that was made for it.
 type chain struct {
-	link, made       int // indexes
+	made int // index of the tap or macvtap
+	// to is the index of the link to which what was made redirects what it receives: the link,
+	// or a macvtap's ifb. It is 0 for a macvtap without one.
+	to               int
 	atLink, atMade   []netlink.Filter
 	in, sockets, out bool // which of ours are there, or not needed
 }
@@ -25,33 +28,25 @@ func (n *Network) chain(index int, c joint) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &chain{link: index, made: made}
+	w := &chain{made: made, to: index}
 	if w.atLink, err = n.ns.filters(index); err != nil {
 		return nil, err
 	}
 	if w.atMade, err = n.ns.filters(made); err != nil {
 		return nil, err
 	}
-	to, err := n.outOf(index, c)
-	if err != nil {
-		return nil, err
+	if c.Kind == macvtapKind {
+		w.to = 0
+		if c.Shaper != "" {
+			if w.to, err = n.indexOf(c.Shaper); err != nil {
+				return nil, err
+			}
+		}
 	}
 	w.in = slices.ContainsFunc(w.atLink, func(f netlink.Filter) bool { return f.Attrs().Priority == c.Priority && redirects(f, made) })
 	w.sockets = c.Sockets == 0 || slices.ContainsFunc(w.atLink, func(f netlink.Filter) bool { return isSockets(f, c.Sockets) })
-	w.out = to == 0 || slices.ContainsFunc(w.atMade, func(f netlink.Filter) bool { return redirects(f, to) })
+	w.out = w.to == 0 || slices.ContainsFunc(w.atMade, func(f netlink.Filter) bool { return redirects(f, w.to) })
 	return w, nil
-}
-
-// outOf returns the index of the link to which what was made for a link redirects what it
-// receives: the link, or a macvtap's ifb. It is 0 for a macvtap without one.
-func (n *Network) outOf(index int, c joint) (int, error) {
-	if c.Kind != macvtapKind {
-		return index, nil
-	}
-	if c.Shaper == "" {
-		return 0, nil
-	}
-	return n.indexOf(c.Shaper)
 }
 
 func (n *Network) indexOf(name string) (int, error) {
@@ -106,33 +101,40 @@ func (n *Network) cut(ctx context.Context, found *view) bool {
 // accepts a packet, no other filter sees it (TC_ACT_OK), and the host's stack has it instead
 // of the guest or of those to whom the guest sends it.
 func (n *Network) warn(ctx context.Context, l link, made joint, w *chain) {
-	first := made.Priority
-	if made.Sockets != 0 {
-		first = min(first, made.Sockets)
-	}
-	to, err := n.outOf(l.index, made)
-	if err != nil {
-		return
-	}
-	var early []string
-	for _, f := range w.atLink {
-		if a := f.Attrs(); a.Priority < first && inFirstChain(a) {
-			early = append(early, describeFilter(l.name, f))
-		}
-	}
-	for _, f := range w.atMade {
-		if redirects(f, to) {
-			break // the kernel lists them in their order
-		}
-		if to != 0 && inFirstChain(f.Attrs()) {
-			early = append(early, describeFilter(made.Made, f))
-		}
-	}
-	for _, filter := range early {
+	for _, filter := range append(w.earlyAtLink(l.name, made), w.earlyAtMade(made.Made)...) {
 		if n.tellOnce(filter) {
 			log.G(ctx).Warnf("%s runs before the pod's redirect: packets that it accepts do not pass between guest and network (docs/networking.md)", filter)
 		}
 	}
+}
+
+// earlyAtLink describes the filters that run before ours on the link of that name.
+func (w *chain) earlyAtLink(name string, made joint) []string {
+	first := made.Priority
+	if made.Sockets != 0 {
+		first = min(first, made.Sockets)
+	}
+	var early []string
+	for _, f := range w.atLink {
+		if a := f.Attrs(); a.Priority < first && inFirstChain(a) {
+			early = append(early, describeFilter(name, f))
+		}
+	}
+	return early
+}
+
+// earlyAtMade is earlyAtLink for what was made. The kernel lists filters in their order.
+func (w *chain) earlyAtMade(name string) []string {
+	var early []string
+	for _, f := range w.atMade {
+		if w.to == 0 || redirects(f, w.to) {
+			break
+		}
+		if inFirstChain(f.Attrs()) {
+			early = append(early, describeFilter(name, f))
+		}
+	}
+	return early
 }
 
 func inFirstChain(a *netlink.FilterAttrs) bool { return a.Chain == nil || *a.Chain == 0 }
@@ -156,7 +158,7 @@ func (n *Network) reconnect(ctx context.Context, c *nic, l link) error {
 		return ignoreGone(err)
 	}
 	if !w.out {
-		if err := n.reconnectOut(c, w); err != nil {
+		if err := n.reconnectOut(w); err != nil {
 			return ignoreGone(err)
 		}
 	}
@@ -179,11 +181,7 @@ func ignoreGone(err error) error {
 
 // reconnectOut makes the filter again of what was made for a link. One whose link was in
 // another namespace leads nowhere.
-func (n *Network) reconnectOut(c *nic, w *chain) error {
-	to, err := n.outOf(w.link, c.made)
-	if err != nil {
-		return err
-	}
+func (n *Network) reconnectOut(w *chain) error {
 	if err := n.ns.removeRedirect(w.made, topPriority); err != nil {
 		return err
 	}
@@ -191,7 +189,7 @@ func (n *Network) reconnectOut(c *nic, w *chain) error {
 	if err != nil {
 		return err
 	}
-	return n.ns.connectOut(w.made, to, priority)
+	return n.ns.connectOut(w.made, w.to, priority)
 }
 
 // reconnectIn makes the filters again of a link that has lost the redirect. What may be left
