@@ -42,6 +42,9 @@
 //	                        error, once  v       the VM keeps the NIC: tried
 //	                                  refused    again at the next Plug
 //
+// Watch notices changes of the namespace, and when another program removes a filter or a
+// qdisc; Plug makes them again (reconnect.go).
+//
 // Close removes what was made: qdiscs and filters on links, macvtaps and ifbs.
 // If this process is killed, Clean does so from the record that Options.Save got.
 // Taps vanish with the last process that has them open, and the links' reception of all

@@ -15,10 +15,11 @@ const macvtapKind = "macvtap"
 
 // checkMacvtap refuses a macvlan link: a macvtap on it becomes its sibling on
 // the same lower device, and each would receive the other's packets
-// (macvlan_common_newlink in the kernel's drivers/net/macvlan.c).
+// (macvlan_common_newlink in the kernel's drivers/net/macvlan.c). The kernel itself
+// refuses one on an ipvlan.
 func checkMacvtap(l link) error {
-	if l.kind == "macvlan" || l.kind == macvtapKind {
-		return fmt.Errorf("model %s on a %s: use %s: %w", Macvtap, l.kind, TCFilter, errdefs.ErrInvalidArgument)
+	if l.kind == "macvlan" || l.kind == macvtapKind || l.kind == "ipvlan" {
+		return fmt.Errorf("model %s is not for links of this kind: use %s: %w", Macvtap, TCFilter, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
@@ -80,10 +81,7 @@ func (n *Network) shapeMacvtap(p *plan, index int) error {
 	if err := n.ns.limitRate(shaper, n.opts.RxRate); err != nil {
 		return err
 	}
-	if _, err := n.ns.addIngress(index); err != nil {
-		return err
-	}
-	return n.ns.addRedirect(index, shaper, sent, topPriority)
+	return n.ns.connectOut(index, shaper, topPriority)
 }
 
 // openMacvtap opens queues of a macvtap. The number of its character device is

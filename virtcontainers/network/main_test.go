@@ -3,9 +3,12 @@ package network
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
 )
@@ -49,6 +53,9 @@ func newNamespace(t *testing.T) (ns *namespace, path string) {
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = dropInherited()
+		}
 		var file *os.File
 		if err == nil {
 			file, err = os.Open("/proc/thread-self/ns/net")
@@ -67,6 +74,18 @@ func newNamespace(t *testing.T) (ns *namespace, path string) {
 	}
 	t.Cleanup(func() { ns.close() })
 	return ns, path
+}
+
+// dropInherited gives the thread's namespace the kernel's settings instead of the host's.
+func dropInherited() error {
+	for _, name := range api.LinkSettings {
+		family, file := filepath.Split(name)
+		err := os.WriteFile(filepath.Join("/proc/sys/net", family, "conf/default", file), fmt.Append(nil, kernelSettings[name]), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // pod is a network namespace with a veth pair to another one, as CNI's bridge

@@ -51,15 +51,23 @@ func packetSocket(t *testing.T, ns *namespace, name string, kind int, etherType 
 // skip bytes.
 func expect(t *testing.T, from *os.File, skip int, text string) {
 	t.Helper()
+	firstOf(t, from, skip, text)
+}
+
+// firstOf is expect for several texts; it returns the one that comes first.
+func firstOf(t *testing.T, from *os.File, skip int, texts ...string) string {
+	t.Helper()
 	must(t, from.SetReadDeadline(time.Now().Add(20*time.Second)))
 	buf := make([]byte, 65536)
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
-			t.Fatalf("no frame %q: %v", text, err)
+			t.Fatalf("no frame of %q: %v", texts, err)
 		}
-		if n > skip+14 && bytes.HasPrefix(buf[skip+14:n], []byte(text)) {
-			return
+		for _, text := range texts {
+			if n > skip+14 && bytes.HasPrefix(buf[skip+14:n], []byte(text)) {
+				return text
+			}
 		}
 	}
 }

@@ -275,6 +275,9 @@ func (n *Network) planLink(l link) (joint, error) {
 	want.Made, want.Kind = tapName(l.index), tapKind
 	switch n.opts.Model {
 	case TCFilter:
+		if err := checkRedirect(l); err != nil {
+			return joint{}, err
+		}
 		if n.opts.TxRate != 0 {
 			want.Rate = true
 			if err := n.ns.checkRoot(l.index); err != nil {

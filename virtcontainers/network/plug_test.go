@@ -314,44 +314,6 @@ func TestRedirectsReturn(t *testing.T) {
 	}
 }
 
-func TestForeignQdiscs(t *testing.T) {
-	t.Parallel()
-	for _, q := range []string{"ingress", "clsact"} {
-		t.Run(q, func(t *testing.T) {
-			t.Parallel()
-			p := newPod(t)
-			index := linkOf(t, p.ns, "eth0").Attrs().Index
-			attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}
-			must(t, p.ns.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: q}))
-			other := filterOf(index, topPriority) // the priority that ours would have; it matches no packet
-			other.Protocol = unix.ETH_P_IPX
-			other.Actions = []netlink.Action{netlink.NewMirredAction(index)}
-			must(t, p.ns.FilterAdd(other))
-			before := inventory(t, p.ns)
-			n, vm := p.open(t, Options{}), newMachine(t)
-			must(t, n.Plug(t.Context(), vm))
-			ping(t, p, vm.taps[vm.order[0]][0], "eth0")
-			vm.end()
-			must(t, n.Close(t.Context()))
-			if diff := cmp.Diff(before, inventory(t, p.ns)); diff != "" {
-				t.Errorf("left behind (-before +after):\n%s", diff)
-			}
-		})
-	}
-	t.Run("root", func(t *testing.T) {
-		t.Parallel()
-		p := newPod(t)
-		must(t, p.ns.limitRate(linkOf(t, p.ns, "eth0").Attrs().Index, 1e6))
-		n, vm := p.open(t, Options{TxRate: 1e6}), newMachine(t)
-		if err := n.Plug(t.Context(), vm); !errdefs.IsAlreadyExists(err) {
-			t.Errorf("Plug: %v", err)
-		}
-		if err := n.Plug(t.Context(), vm); err != nil {
-			t.Errorf("the same again: %v", err)
-		}
-	})
-}
-
 func TestRates(t *testing.T) {
 	t.Parallel()
 	for _, model := range []Model{TCFilter, Macvtap} {
@@ -454,7 +416,7 @@ func TestRefusedByModel(t *testing.T) {
 	p.address(t, "mv0", "10.4.0.2/24")
 	before := inventory(t, p.ns)
 	n, vm := p.open(t, Options{Model: Macvtap}), newMachine(t)
-	if err := n.Plug(t.Context(), vm); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "model macvtap on a macvlan: use tcfilter") {
+	if err := n.Plug(t.Context(), vm); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "link mv0 (macvlan): model macvtap is not for links of this kind: use tcfilter") {
 		t.Errorf("Plug: %v", err)
 	}
 	must(t, n.Plug(t.Context(), vm))

@@ -23,6 +23,7 @@ type routing struct {
 	odd   map[routeKey]bool        // see view
 	// tables are those in which the guest looks routes up.
 	tables map[int]bool
+	vrfs   map[int]bool // the tables of VRFs that have links with a NIC
 	// made has the networks to which the kernel makes routes, by the index of the
 	// link.
 	made   map[int]map[netip.Prefix]bool
@@ -35,7 +36,7 @@ func newRouting(v *view) *routing {
 	return &routing{
 		names: make(map[int]string), all: v.names, odd: v.oddRoutes, local: make(map[netip.Addr]bool),
 		nets: make(map[place][]netip.Prefix), made: make(map[int]map[netip.Prefix]bool),
-		tables: map[int]bool{0: true, unix.RT_TABLE_DEFAULT: true},
+		tables: map[int]bool{0: true, unix.RT_TABLE_DEFAULT: true}, vrfs: v.vrfTables(),
 	}
 }
 
@@ -76,14 +77,18 @@ type spread struct {
 	hops  []*netlink.NexthopInfo
 }
 
-// add adds a route. It silently skips those of tables that no rule names, and what
+// add adds a route. It silently skips those of tables that neither a rule nor a VRF names, and what
 // the guest's kernel makes too. As given ones they would be in the way of the guest's,
 // and be removed when they expire here.
 func (r *routing) add(route netlink.Route) {
-	if route.Dst == nil || !r.tables[route.Table] {
+	if route.Dst == nil {
 		return
 	}
 	to := prefixOf(route.Dst).Masked()
+	if !r.tables[route.Table] {
+		r.noteVRF(route, to)
+		return
+	}
 	if r.madeByKernel(route, to) {
 		return
 	}

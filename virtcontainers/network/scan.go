@@ -51,6 +51,10 @@ type link struct {
 	addrs    []netlink.Addr
 	// tap is set if the link is itself a tap and needs no other.
 	tap bool
+	// l3s is set for an ipvlan of that mode.
+	l3s bool
+	// table is that of the kernel's routes for the link: 0 for the main one, or a VRF's.
+	table int
 }
 
 // view is what was found in a namespace.
@@ -172,6 +176,12 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 		noARP: a.RawFlags&unix.IFF_NOARP != 0, up: a.Flags&net.FlagUp != 0, addrs: addrs,
 		tap: tap != nil && tap.Mode == netlink.TUNTAP_MODE_TAP && !tap.NonPersist,
 	}
+	if ipvlan, ok := l.(*netlink.IPVlan); ok {
+		found.l3s = ipvlan.Mode == netlink.IPVLAN_MODE_L3S
+	}
+	if slave, ok := a.Slave.(*netlink.VrfSlave); ok {
+		found.table = tableOf(int(slave.Table))
+	}
 	found.down = !found.up && !found.tap // a tap's state is that of the VM's other end
 	if err := found.check(a.EncapType); err != nil {
 		v.bad[a.Index] = err
@@ -190,6 +200,8 @@ func (l *link) check(encap string) error {
 	switch {
 	case !utf8.ValidString(l.name):
 		return fmt.Errorf("link %q (%s) has addresses but a name that is not UTF-8, which a guest cannot be told: %w", l.name, l.kind, errdefs.ErrInvalidArgument)
+	case l.kind == "netkit" && isZero(l.mac):
+		return fmt.Errorf("%s has addresses but no hardware address, which a VM's NIC needs: use a netkit in mode l2 (Cilium: bpf.datapathMode=netkit-l2): %w", what, errdefs.ErrInvalidArgument)
 	case encap != "ether" || len(l.mac) != 6 || l.mac[0]&group != 0 || isZero(l.mac):
 		return fmt.Errorf("%s has addresses but the hardware address %q: a VM's NIC needs an Ethernet link with a MAC of six bytes: %w",
 			what, l.mac.String(), errdefs.ErrInvalidArgument)

@@ -12,24 +12,27 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// readSettings reads the settings of links that are not the namespace's usual ones: a
-// program has set them for the link. The calling thread must be in the namespace.
+// kernelSettings are the values that the kernel itself gives a new link, where they are
+// not 0 (ipv4_devconf_dflt in net/ipv4/devinet.c, ipv6_devconf_dflt in
+// net/ipv6/addrconf.c). The guest's links have these.
+var kernelSettings = map[string]int32{
+	"ipv4/accept_redirects": 1, "ipv4/accept_source_route": 1, "ipv4/secure_redirects": 1, "ipv4/send_redirects": 1, "ipv4/shared_media": 1,
+	"ipv6/accept_ra": 1, "ipv6/accept_ra_defrtr": 1, "ipv6/accept_ra_pinfo": 1, "ipv6/accept_redirects": 1, "ipv6/autoconf": 1, "ipv6/hop_limit": 64,
+}
+
+// readSettings reads the settings of links that are not the kernel's: a program has set
+// them for the link, or the namespace has them from the host, whose IPv4 defaults a new
+// namespace copies. Which of the two cannot be told: a program may set a link's to what is
+// the default. The calling thread must be in the namespace.
 func (v *view) readSettings() error {
-	if len(v.links) == 0 {
-		return nil
-	}
-	for _, name := range api.LinkSettings {
-		usual, ok, err := readSetting("default", name)
-		if err != nil {
-			return err
-		}
-		for i := 0; ok && i < len(v.links); i++ {
-			l := &v.links[i]
+	for i := range v.links {
+		l := &v.links[i]
+		for _, name := range api.LinkSettings {
 			value, ok, err := readSetting(l.name, name)
 			if err != nil {
 				return err
 			}
-			if ok && value != usual {
+			if ok && value != kernelSettings[name] {
 				l.settings = append(l.settings, &api.Setting{Name: name, Value: value})
 			}
 		}

@@ -79,22 +79,6 @@ func socketFilter(index int, priority uint16) *netlink.BpfFilter {
 	}}
 }
 
-// restoreSockets adds the filter of a link again if another program has removed it
-// alone.
-func (n *Network) restoreSockets(ctx context.Context, c *nic, l link) error {
-	if c.made.Sockets == 0 {
-		return nil
-	}
-	there, err := n.ns.hasFilter(l.index, c.made.Sockets)
-	if err == nil && !there {
-		_, err = n.tryAddSockets(ctx, l.index, c.made.Sockets)
-	}
-	if isGone(err) {
-		return nil
-	}
-	return err
-}
-
 // arpAnswer matches ARP replies (RFC 826), whose EtherType precedes the header.
 func arpAnswer() *netlink.TcU32Sel {
 	return &netlink.TcU32Sel{Flags: netlink.TC_U32_TERMINAL, Keys: []netlink.TcU32Key{

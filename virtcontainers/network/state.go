@@ -63,7 +63,7 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 
 // unrouted reports whether the guest's kernel must not make the usual route to
 // the address's network: if the address has that flag, or the route was removed
-// in the namespace, as CNI's ptp plugin does, or has another metric: then the guest
+// in the namespace (from a VRF's table for a link in a VRF; the guest's is in the main one), as CNI's ptp plugin does, or has another metric: then the guest
 // gets it as a route.
 func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string) bool {
 	if a.Flags&unix.IFA_F_NOPREFIXROUTE != 0 {
@@ -74,7 +74,7 @@ func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string
 	}
 	to := networkOf(prefix, peer)
 	return !slices.ContainsFunc(v.routes, func(r netlink.Route) bool {
-		return r.Table == 0 && r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Priority == kernelMetric(to) &&
+		return r.Table == l.table && r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Priority == kernelMetric(to) &&
 			r.Dst != nil && prefixOf(r.Dst).Masked() == to && !hasGateway(r)
 	})
 }

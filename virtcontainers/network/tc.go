@@ -3,14 +3,15 @@ package network
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"math"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// topPriority is where the search for a free filter priority begins. Filters
-// with lower numbers run first: existing filters keep their effect.
+// topPriority is that of the redirect, unless another filter has it or a higher one
+// (freePriorities). Filters with lower numbers run first: existing filters keep their
+// effect.
 const topPriority = 0xc000
 
 // ingressParent is the parent of filters for incoming packets, with an ingress
@@ -75,40 +76,35 @@ func linkAt(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 }
 
-// hasFilter reports whether a link has an ingress filter of that priority.
-func (ns *namespace) hasFilter(index int, priority uint16) (bool, error) {
-	filters, err := ns.filters(index)
-	return slices.ContainsFunc(filters, func(f netlink.Filter) bool { return f.Attrs().Priority == priority }), err
-}
-
-// hasFilters reports whether a link has the ingress filters that were made for it.
-func (ns *namespace) hasFilters(index int, made joint) (bool, error) {
-	there, err := ns.hasFilter(index, made.Priority)
-	if there && made.Sockets != 0 {
-		there, err = ns.hasFilter(index, made.Sockets)
-	}
-	return there, err
-}
-
 // freePriorities returns two priorities that no filter of the link has, so that
-// removing by priority removes only ours. The filter of the first runs first.
+// removing by priority removes only ours. The filter of the first runs first. Both
+// follow what is there: a filter without a priority gets the kernel's, which is
+// topPriority (net/sched/cls_api.c, tcf_auto_prio), and must keep its effect.
 func (ns *namespace) freePriorities(index int) (first, second uint16, err error) {
 	filters, err := ns.filters(index)
 	if err != nil {
 		return 0, 0, err
 	}
-	taken := make(map[uint16]bool)
+	first, second = choosePriorities(filters)
+	return first, second, nil
+}
+
+func choosePriorities(filters []netlink.Filter) (first, second uint16) {
+	taken, last := make(map[uint16]bool), uint16(topPriority-2)
 	for _, f := range filters {
 		taken[f.Attrs().Priority] = true
+		last = max(last, f.Attrs().Priority)
 	}
-	second = topPriority
-	for taken[second] {
+	if last <= math.MaxUint16-2 {
+		return last + 1, last + 2
+	}
+	for second = math.MaxUint16; taken[second]; {
 		second--
 	}
 	for first = second - 1; taken[first]; {
 		first--
 	}
-	return first, second, nil
+	return first, second
 }
 
 // addIngress gives a link an ingress qdisc. It returns false if the link

@@ -2,13 +2,24 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+
+	"github.com/containerd/errdefs"
 )
 
 // tapKind is the kind of a tap among links.
 const tapKind = "tuntap"
+
+// checkRedirect refuses an ipvlan in mode l3s: its packets become the link's only where the
+// host's stack receives them, after all filters (ipvlan_l3s.c in the kernel's
+// drivers/net/ipvlan).
+func checkRedirect(l link) error {
+	if l.l3s {
+		return fmt.Errorf("an ipvlan in mode l3s, whose packets the host's own stack receives instead of the guest: use mode l2 or l3: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
 
 // planRedirect adds to want what a link needs so that its incoming packets can
 // be redirected.
@@ -56,13 +67,18 @@ func (n *Network) connect(ctx context.Context, p *plan, tap int) error {
 		}
 		p.made.Rate = true
 	}
-	if _, err := n.ns.addIngress(tap); err != nil {
-		return err
-	}
-	if err := n.ns.addRedirect(tap, p.link.index, sent, topPriority); err != nil {
+	if err := n.ns.connectOut(tap, p.link.index, topPriority); err != nil {
 		return err
 	}
 	return n.connectIn(ctx, p, tap, sent)
+}
+
+// connectOut redirects what a link that was made here receives to another, which sends it.
+func (ns *namespace) connectOut(from, to int, priority uint16) error {
+	if _, err := ns.addIngress(from); err != nil {
+		return err
+	}
+	return ns.addRedirect(from, to, sent, priority)
 }
 
 // connectIn redirects what the link receives.
@@ -84,49 +100,4 @@ func (n *Network) connectIn(ctx context.Context, p *plan, to int, as direction) 
 		return err
 	}
 	return nil
-}
-
-// reconnect makes the redirects again when the link has lost its filter: with
-// its qdisc, or because it was in another namespace meanwhile.
-func (n *Network) reconnect(ctx context.Context, c *nic, l link) error {
-	if c.made.Priority == 0 {
-		return nil
-	}
-	there, err := n.ns.hasFilter(l.index, c.made.Priority)
-	if isGone(err) {
-		return nil
-	}
-	if there {
-		return n.restoreSockets(ctx, c, l)
-	}
-	p := plan{link: l, made: c.made}
-	if err == nil && c.made.Sockets != 0 {
-		err = n.ns.removeSockets(l.index, c.made.Sockets)
-	}
-	if err == nil {
-		p.want, err = n.planRedirect(c.made)
-	}
-	if err != nil {
-		return err
-	}
-	c.made = p.want
-	if err := n.save(); err != nil {
-		return err
-	}
-	p.made.Ingress, p.made.Priority, p.made.Sockets = false, 0, 0
-	made, err := n.ns.LinkByName(c.made.Made)
-	if err != nil {
-		return fmt.Errorf("find link %s: %w", c.made.Made, err)
-	}
-	index := made.Attrs().Index
-	if c.made.Kind == macvtapKind {
-		err = n.connectIn(ctx, &p, index, received)
-	} else {
-		err = errors.Join(n.ns.removeRedirect(index, topPriority), n.ns.removeRate(l.index))
-		if err == nil {
-			err = n.connect(ctx, &p, index)
-		}
-	}
-	c.made = p.made
-	return err
 }

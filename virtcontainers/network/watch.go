@@ -91,20 +91,8 @@ func (n *Network) differs(ctx context.Context) (bool, error) {
 	}
 	before := n.seen
 	n.seen = found.fingerprint()
-	return n.seen != before || n.cut(found), nil
-}
-
-// cut reports whether a link has lost one of its filters: another program in the
-// namespace may replace the qdisc.
-func (n *Network) cut(found *view) bool {
-	return slices.ContainsFunc(found.links, func(l link) bool {
-		c, joined := n.nics[l.index]
-		if !joined || c.gone || c.made.Priority == 0 {
-			return false
-		}
-		there, err := n.ns.hasFilters(l.index, c.made)
-		return err == nil && !there
-	})
+	cut := n.cut(ctx, found)
+	return n.seen != before || cut, nil
 }
 
 // nextPause returns after what time changed is called again, given its error; 0

@@ -113,33 +113,60 @@ func TestOwnChangesAreNone(t *testing.T) {
 }
 
 // A program in the namespace may take the redirects away: with its own qdisc in
-// place of the link's. Nothing else has changed then.
+// place of a link's or a tap's. Nothing else has changed then.
 func TestWatchRestoresRedirects(t *testing.T) {
 	t.Parallel()
-	for _, model := range []Model{TCFilter, Macvtap} {
+	for _, opts := range []Options{{RxRate: 1e9}, {Model: Macvtap, RxRate: 1e9}} {
 		p := newPod(t)
-		n, vm := p.open(t, Options{Model: model}), newMachine(t)
+		n, vm := p.open(t, opts), newMachine(t)
 		must(t, n.Plug(t.Context(), vm))
 		w := watch(t, n, vm)
 		eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
-		clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: eth0, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-		}}
+		tap, limited := linkOf(t, p.ns, tapName(eth0)).Attrs().Index, tapName(eth0)
+		if opts.Model == Macvtap {
+			limited = shaperName(eth0)
+		}
 		for what, change := range map[string]func() error{
-			"no qdisc":      func() error { return p.ns.removeIngress(eth0) },
-			"another qdisc": func() error { return errors.Join(p.ns.removeIngress(eth0), p.ns.QdiscAdd(clsact)) },
+			"no qdisc":               func() error { return p.ns.removeIngress(eth0) },
+			"another qdisc":          func() error { return replaceQdisc(p.ns, eth0) },
+			"another, with filters":  func() error { return errors.Join(replaceQdisc(p.ns, eth0), p.filter(eth0, 0), p.filter(eth0, 0)) },
+			"no qdisc at the tap":    func() error { return p.ns.removeIngress(tap) },
+			"another at the tap":     func() error { return replaceQdisc(p.ns, tap) },
+			"another, with a filter": func() error { return errors.Join(replaceQdisc(p.ns, tap), p.filter(tap, 0)) },
+			"no filter at the tap": func() error {
+				return errors.Join(p.ns.removeRedirect(tap, topPriority), p.ns.removeRedirect(tap, topPriority+2))
+			},
 		} {
 			time.Sleep(2 * quietTime) // the watch has seen what was before
 			must(t, change())
 			select {
 			case <-w.changes:
 			case <-time.After(10 * time.Second):
-				t.Fatalf("%s, %s: no change is seen", model, what)
+				t.Fatalf("%s, %s: no change is seen", opts.Model, what)
 			}
+			_, before := bucket(t, p.ns, limited)
 			ping(t, p, vm.taps[vm.order[0]][0], "eth0")
+			if _, after := bucket(t, p.ns, limited); opts.RxRate != 0 && after == before {
+				t.Errorf("%s, %s: what the guest receives is not limited", opts.Model, what)
+			}
 		}
 		w.stop()
 	}
+}
+
+// replaceQdisc does what programs do that run theirs on each link.
+func replaceQdisc(ns *namespace, index int) error {
+	return errors.Join(ns.removeIngress(index), ns.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}))
+}
+
+// filter adds another program's filter, which matches no packet. Without a priority
+// it gets the kernel's.
+func (p *pod) filter(index int, priority uint16) error {
+	other := filterOf(index, priority)
+	other.Protocol, other.Actions = unix.ETH_P_IPX, []netlink.Action{netlink.NewMirredAction(index)}
+	return p.ns.FilterAdd(other)
 }
 
 func TestWatchTriesAgain(t *testing.T) {
