@@ -205,16 +205,39 @@ func TestGrowDevice(t *testing.T) {
 	if _, err := p.Grow(t.Context(), d, 1<<21); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "grow the device first") {
 		t.Errorf("more than it has: %v", err)
 	}
-	if err := os.Truncate(backing, 1<<21); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
-		t.Fatal(err)
-	}
+	resized(t, dev, backing, 1<<21)
 	for _, want := range []uint64{0, 1 << 20, 1<<20 + 1, 1 << 21} { // at least so much
 		if got, err := p.Grow(t.Context(), d, want); err != nil || got != 1<<21 || vm.Grown("disk-1") != got {
 			t.Errorf("want %d: %d bytes, %v", want, got, err)
 		}
+	}
+	for _, smaller := range []int64{1 << 20, 0} {
+		resized(t, dev, backing, smaller)
+		if _, err := p.Grow(t.Context(), d, 0); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "a disk does not shrink") || vm.Grown("disk-1") != 1<<21 {
+			t.Errorf("a device that has shrunk to %d bytes: the machine was asked for %d, %v", smaller, vm.Grown("disk-1"), err)
+		}
+	}
+	release(t, p, d)
+}
+
+// The guest sees the whole sectors of a device, however its growth is noticed.
+func TestGrowDeviceInWholeSectors(t *testing.T) {
+	backing := file(t, "backing")
+	dev := loopOver(t, backing, 0)
+	_, vm := machine(t)
+	p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioBlk, LogicalBlockSize: 4096})
+	d := use(t, p, disk.Source{Path: dev.Name()})
+	resized(t, dev, backing, 2<<20+512)
+	p.Follow(t.Context(), d)
+	if got := vm.Grown("disk-1"); got != 2<<20 {
+		t.Errorf("followed: the machine was asked for %d bytes", got)
+	}
+	resized(t, dev, backing, 3<<20+512)
+	if got, err := p.Grow(t.Context(), d, 3<<20); err != nil || got != 3<<20 || vm.Grown("disk-1") != got {
+		t.Errorf("grown: %d bytes, %v", got, err)
+	}
+	if _, err := p.Grow(t.Context(), d, 3<<20+1); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("more than its whole sectors: %v", err)
 	}
 	release(t, p, d)
 }
