@@ -65,6 +65,9 @@ func TestRunIsKilledBeforeItWaits(t *testing.T) {
 		}
 		dies(t, c.shim, waits, 1)
 		isKilled(t, m, "")
+		if c.shim, err = client.Connect(t.Context(), m.Store.ContainerDir("c")); err != nil { // to end it
+			t.Fatal(err)
+		}
 		if err := c.unwind(t.Context()); err != nil {
 			t.Error(err)
 		}
