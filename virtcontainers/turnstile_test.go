@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -103,7 +104,9 @@ func TestTurnstileStates(t *testing.T) {
 }
 
 // What can wait passes once the sandbox is awake. It does not have it woken.
-func TestEnterAwake(t *testing.T) {
+func TestEnterAwake(t *testing.T) { synctest.Test(t, testEnterAwake) }
+
+func testEnterAwake(t *testing.T) {
 	all := turnstile{wake: func() { t.Error("woken") }}
 	leave, err := all.enterAwake(t.Context())
 	if err != nil {
@@ -126,7 +129,7 @@ func TestEnterAwake(t *testing.T) {
 		}
 		passed <- err
 	}()
-	time.Sleep(10 * time.Millisecond) // until it waits
+	synctest.Wait() // until it waits
 	fallsAsleep(t, &all)
 	if _, err := all.enterAwake(short); err == nil {
 		t.Error("entered while it sleeps")

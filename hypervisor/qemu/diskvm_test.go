@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/looptest"
 )
 
 // diskMiB is the size of test disks.
@@ -253,7 +252,7 @@ func TestDiskChurn(t *testing.T) {
 // A disk backed by a block device of the host.
 func TestBlockDeviceDisk(t *testing.T) {
 	d := testDisk(t, "x", hypervisor.VirtioBlk)
-	d.File = loopDevice(t, d.File)
+	d.File = looptest.Over(t, d.File.Name(), 0)
 	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
 	attachDisk(t, vm, d)
 	var nodes []struct {
@@ -275,7 +274,7 @@ func TestDirectBlockDevice(t *testing.T) {
 	for _, aio := range []hypervisor.DiskAIO{hypervisor.AIOThreads, hypervisor.AIONative} {
 		for _, reads := range []bool{false, true} {
 			d := testDisk(t, "x", hypervisor.VirtioSCSI)
-			d.File = loopDevice(t, d.File)
+			d.File = looptest.Over(t, d.File.Name(), 0)
 			if reads {
 				d = readOnly(t, d)
 			}
@@ -319,34 +318,4 @@ func readByQEMU(t testing.TB, vm *VM, id string) (total int) {
 		total += one.Stats.Read
 	}
 	return total
-}
-
-// loopDevice returns a loop device over a file, which disappears with its last
-// user.
-func loopDevice(t testing.TB, backing *os.File) *os.File {
-	t.Helper()
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("needs loop devices:", err)
-	}
-	defer control.Close()
-	for range 10 { // another process may take the free one
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			t.Skip("needs loop devices:", err)
-		}
-		dev := openDisk(t, fmt.Sprintf("/dev/loop%d", n), os.O_RDWR)
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{
-			Fd:   uint32(backing.Fd()),
-			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR},
-		})
-		if err == nil {
-			return dev
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			t.Fatal(err)
-		}
-	}
-	t.Skip("no loop device is free")
-	return nil
 }

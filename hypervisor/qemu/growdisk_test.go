@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/looptest"
 )
 
 // grownMiB is how large a disk of testDisk's becomes.
@@ -82,19 +82,14 @@ func unplugPaused(t testing.TB, vm *VM) {
 // larger than it is.
 func TestGrowBlockDevice(t *testing.T) {
 	d := testDisk(t, "x", hypervisor.VirtioBlk)
-	backing := d.File
-	d.File = loopDevice(t, backing)
+	backing := d.File.Name()
+	d.File = looptest.Over(t, backing, 0)
 	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
 	attachDisk(t, vm, d)
 	if err := vm.GrowDisk(testContext(t), "x", grownMiB<<20); !refused(err) {
 		t.Errorf("more than the device has: %v", err)
 	}
-	if err := backing.Truncate(grownMiB << 20); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetInt(int(d.File.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Resize(t, d.File, backing, grownMiB<<20)
 	if err := vm.GrowDisk(testContext(t), "x", diskMiB<<20+512); err != nil {
 		t.Error(err)
 	}

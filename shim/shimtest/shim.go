@@ -76,7 +76,7 @@ func shimMain(dir string) error {
 	if err != nil {
 		return err
 	}
-	return manager.Serve(ctx, p, platform)
+	return serve(ctx, p, platform)
 }
 
 // Prepare makes a directory for guests and sets the environment that shims are

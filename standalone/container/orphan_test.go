@@ -7,14 +7,15 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 
 	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/shim/shimtest"
 	"github.com/katabox/katabox/standalone/spec"
 )
 
-// dies closes a connection as the end of this process would. The waiter has had time to
-// send its call before that.
-func dies(t *testing.T, shim *client.Shim) {
+// dies closes a connection as the end of this process would, once a number of waiters'
+// calls have reached the shim.
+func dies(t *testing.T, shim *client.Shim, waits shimtest.Waits, calls int) {
 	t.Helper()
-	time.Sleep(2 * time.Second)
+	waits.Await(t, calls)
 	if err := shim.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +54,7 @@ func isKilled(t *testing.T, m *Manager, execID string) {
 func TestRunIsKilledBeforeItWaits(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		m, img := newManager(t)
+		waits := shimtest.CountWaits(t)
 		o := Options{Name: "c", Network: NoNetwork, Spec: spec.Options{Args: []string{"sh"}}}
 		c, err := m.Create(t.Context(), img, o, new(Stdio))
 		if err == nil && started {
@@ -61,8 +63,11 @@ func TestRunIsKilledBeforeItWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dies(t, c.shim)
+		dies(t, c.shim, waits, 1)
 		isKilled(t, m, "")
+		if c.shim, err = client.Connect(t.Context(), m.Store.ContainerDir("c")); err != nil { // to end it
+			t.Fatal(err)
+		}
 		if err := c.unwind(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -72,6 +77,7 @@ func TestRunIsKilledBeforeItWaits(t *testing.T) {
 // The same holds for the command of an exec; the container runs on.
 func TestExecIsKilledBeforeItWaits(t *testing.T) {
 	m, img := newManager(t)
+	waits := shimtest.CountWaits(t)
 	stdio := new(Stdio)
 	c := run(t, m, img, Options{Name: "c", Remove: true}, stdio)
 	streams := new(Stdio)
@@ -79,7 +85,7 @@ func TestExecIsKilledBeforeItWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dies(t, e.shim)
+	dies(t, e.shim, waits, 2) // the first is the container's
 	isKilled(t, m, e.id)
 	if _, err := e.Wait(t.Context(), streams); err == nil {
 		t.Error("the exec whose connection has ended was waited for")

@@ -19,9 +19,9 @@ const (
 	outsideName   = "outside.katabox.test"
 )
 
-// outsideName gets http://outside.katabox.test, which is the container with the address
+// askOutside gets http://outside.katabox.test, which is the container with the address
 // 10.99.7.20, in a container whose name server knows it.
-func (s *stage) outsideName(ctx context.Context, network string) string {
+func (s *stage) askOutside(ctx context.Context, network string) string {
 	defer serveName(s.t, netip.MustParseAddr("10.99.7.20"))()
 	return s.script(ctx, "/ask -for 60s http://"+outsideName, "--network", network, "--dns", outsideServer, "-v", bed.ask+":/ask:ro").String()
 }

@@ -95,7 +95,7 @@ func playNetworks(ctx context.Context, s *stage) {
 	withAsk := []string{"--network", network, "-v", bed.ask + ":/ask:ro"}
 	s.expect("by name", s.script(ctx, asks(web), append(withAsk, "--name", alias)...), `exit 0 "served\n"`)
 	s.expect("no such name", s.script(ctx, asks("no-such-host"), withAsk...).code, "1")
-	s.expect("name from outside", s.outsideName(ctx, network), `exit 0 "served\n"`)
+	s.expect("name from outside", s.askOutside(ctx, network), `exit 0 "served\n"`)
 	s.note("from another network", s.script(ctx, "nc -w 3 10.99.7.20 80 </dev/null || exit 9").code) // Podman lets it pass
 	s.expect("from the host", get(ctx, "http://10.99.7.20"), "served\n")
 	s.expect("gateway", s.run(ctx, "exec", web, "ping", "-c", "1", "-W", "5", "10.99.7.1").code, "0")

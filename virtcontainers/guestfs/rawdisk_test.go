@@ -1,8 +1,6 @@
 package guestfs
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"testing"
 
@@ -11,46 +9,9 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/internal/looptest"
 	"github.com/katabox/katabox/virtcontainers/config"
 )
-
-// loopDevice returns a loop device over a file, which disappears with its last user. The
-// test's descriptor is closed at its end.
-func loopDevice(t *testing.T, backing string) *os.File {
-	t.Helper()
-	file, err := os.OpenFile(backing, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("needs loop devices:", err)
-	}
-	defer control.Close()
-	for range 10 { // another process may take the free one
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			t.Skip("needs loop devices:", err)
-		}
-		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
-		if err != nil {
-			t.Skip("needs loop devices:", err)
-		}
-		t.Cleanup(func() { _ = dev.Close() })
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{
-			Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR},
-		})
-		if err == nil {
-			return dev
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			t.Fatal(err)
-		}
-	}
-	t.Skip("no loop device is free")
-	return nil
-}
 
 // requesting is a request of a container with a root file system on a disk, and with
 // this block device, mounted or listed as a device.
@@ -117,7 +78,7 @@ func TestDeviceBypassesPageCache(t *testing.T) {
 			p, vm, _ := newPod(t)
 			p.opts.Config.Hypervisor.BlockCache = test.cache
 			p.makeDisks()
-			kept(t, p, requesting(t, loopDevice(t, file(t, "backing")), test.mounted))
+			kept(t, p, requesting(t, looptest.Over(t, file(t, "backing"), 0), test.mounted))
 			image, device := disksOf(t, vm)
 			if device.Cache != test.want {
 				t.Errorf("the device's cache is %+v, want %+v", device.Cache, test.want)

@@ -3,7 +3,6 @@ package guestfs
 import (
 	"bytes"
 	"context"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,19 +11,9 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
-)
 
-// resize gives a loop device the length of its file, which is set first.
-func resize(t *testing.T, dev *os.File, backing string, length int64) {
-	t.Helper()
-	if err := os.Truncate(backing, length); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
-		t.Fatal(err)
-	}
-}
+	"github.com/katabox/katabox/internal/looptest"
+)
 
 // A container's block device grows in the guest when it has grown on the host: not while
 // the pod hibernates, and as long as a container has it.
@@ -54,14 +43,14 @@ func TestBlockDeviceGrows(t *testing.T) {
 				synctest.Wait()
 			}
 			backing := file(t, "backing")
-			dev := loopDevice(t, backing)
+			dev := looptest.Over(t, backing, 0)
 			pass()
 			c := p.Container(requesting(t, dev, mounted))
 			if err := do(t, c); err != nil {
 				t.Fatal(err)
 			}
 			asleep.Store(true)
-			resize(t, dev, backing, 2<<20)
+			looptest.Resize(t, dev, backing, 2<<20)
 			pass()
 			if got := vm.Grown("disk-2"); got != 0 {
 				t.Errorf("mounted %v: grown to %d bytes while the pod hibernates", mounted, got)
@@ -71,7 +60,7 @@ func TestBlockDeviceGrows(t *testing.T) {
 			if got := vm.Grown("disk-2"); got != 2<<20 {
 				t.Errorf("mounted %v: grown to %d bytes, want %d", mounted, got, 2<<20)
 			}
-			resize(t, dev, backing, 1<<20)
+			looptest.Resize(t, dev, backing, 1<<20)
 			pass()
 			if log := out.String(); strings.Count(log, "level=warning") != 1 || !strings.Contains(log, "has become smaller") {
 				t.Errorf("log:\n%s", log)

@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,7 +80,7 @@ func TestListenerJoins(t *testing.T) {
 }
 
 // A connection that could not be taken is asked for again: it keeps a place in the guest
-// until the agent has answered. A refusal is an answer.
+// until the agent has answered.
 func TestTakesUntilTheAgentAnswers(t *testing.T) {
 	h := newGuest(t)
 	h.losses = make(chan error, 2)
@@ -92,17 +94,6 @@ func TestTakesUntilTheAgentAnswers(t *testing.T) {
 	if taken := h.next(); taken.what.GetTake() != 7 || h.takes.Load() != 3 {
 		t.Errorf("after %d tries it took %v", h.takes.Load(), taken.what)
 	}
-	h = newGuest(t)
-	h.refuse = fmt.Errorf("take: %w", guest.RefusedError("it does not wait"))
-	_, control = h.listen(nil)
-	announce(t, control, 1)
-	for end := time.Now().Add(patience); h.takes.Load() == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(2 * firstPause)
-	if n := h.takes.Load(); n != 1 {
-		t.Errorf("asked %d times for what was refused", n)
-	}
 	// The end of the announcements ends the tries.
 	h = newGuest(t)
 	h.refuse = errInjected
@@ -111,6 +102,37 @@ func TestTakesUntilTheAgentAnswers(t *testing.T) {
 	_ = control.Close()
 	l.running.Wait()
 }
+
+// A refusal is an answer.
+func TestAsksOnceForWhatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		control, host := net.Pipe()
+		var takes atomic.Int32
+		l, err := Listen(t.Context(), func(_ context.Context, what *api.ReverseOpen) (guest.Conn, error) {
+			if what.GetListen() != nil {
+				return piped{host}, nil
+			}
+			takes.Add(1)
+			return nil, fmt.Errorf("take: %w", guest.RefusedError("it does not wait"))
+		}, somewhere, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		announce(t, control, 1)
+		time.Sleep(2 * takeTimeout)
+		if n := takes.Load(); n != 1 {
+			t.Errorf("asked %d times for what was refused", n)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// piped is a connection in memory.
+type piped struct{ net.Conn }
+
+func (p piped) CloseWrite() error { return p.Close() }
 
 func TestNobodyOnTheHost(t *testing.T) {
 	h := newGuest(t)

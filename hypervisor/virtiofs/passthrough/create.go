@@ -163,7 +163,7 @@ func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name st
 	n, fd, errno := fs.openFile(t, r, out.NodeId, in.Flags, &opener{h.Uid, h.Gid, 0})
 	if errno != 0 {
 		fs.nodes.forget(out.NodeId, 1)
-		if errno == unix.EACCES || errno == unix.EPERM {
+		if refused(errno) {
 			return unix.ESTALE
 		}
 		return errno

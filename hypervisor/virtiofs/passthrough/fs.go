@@ -115,11 +115,7 @@ func (fs *FS) Serve(t *Thread, r *wire.Request) unix.Errno {
 
 // serve carries out a request of a kind that is served, as a user.
 func (fs *FS) serve(t *Thread, r *wire.Request, as user) unix.Errno {
-	t.server = as
-	if errno := t.asServer(); errno != 0 {
-		return errno
-	}
-	return operations[r.Op()](fs, t, r)
+	return t.serveAs(as, func() unix.Errno { return operations[r.Op()](fs, t, r) })
 }
 
 // operation serves one kind of request.

@@ -21,10 +21,6 @@ import (
 // up again; a file that was open must be found. After an error the FS is as
 // before. Its class is errdefs.ErrInvalidArgument for a malformed state.
 func (fs *FS) Load(ctx context.Context, t *Thread, r io.Reader) error {
-	t.server = root
-	if errno := t.asServer(); errno != 0 {
-		return fmt.Errorf("load state of shared files: %w", errno)
-	}
 	l := &loader{fs: fs, t: t, gone: &tree{dead: true}}
 	if err := l.begin(); err != nil {
 		return err

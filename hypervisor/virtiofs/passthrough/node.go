@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"iter"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -86,6 +87,43 @@ func (tb *table) put(n *node) {
 	tb.mu.Lock()
 	n.refs--
 	tb.unlockAndClose(tb.collect(n, nil))
+}
+
+// placeOf returns where a node was last seen.
+func (tb *table) placeOf(n *node) (at namedPlace) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	if n.parent != nil {
+		at = namedPlace{n.parent.key, n.name}
+	}
+	return at
+}
+
+// upwards returns a node, unless it is gone, and the directories above it in its tree.
+// Each is held while the loop's body has it.
+func (tb *table) upwards(id uint64) iter.Seq[*node] {
+	return func(yield func(*node) bool) {
+		n, _ := tb.get(id)
+		for depth := 0; n != nil; depth++ {
+			var above *node
+			if yield(n) && depth < maxDepth {
+				above = tb.above(n)
+			}
+			tb.put(n)
+			n = above
+		}
+	}
+}
+
+// above returns the directory of a node, held, or nil if it is in another tree.
+func (tb *table) above(n *node) *node {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	if n.parent == nil || n.parent.tree != n.tree {
+		return nil
+	}
+	n.parent.refs++
+	return n.parent
 }
 
 // add makes a node below parent. The caller holds mu.

@@ -102,16 +102,6 @@ func (fs *FS) fdToOpen(t *Thread, n *node, again bool) (int, unix.Errno) {
 	return fd, 0
 }
 
-// placeOf returns where a node was last seen.
-func (tb *table) placeOf(n *node) (at namedPlace) {
-	tb.mu.Lock()
-	defer tb.mu.Unlock()
-	if n.parent != nil {
-		at = namedPlace{n.parent.key, n.name}
-	}
-	return at
-}
-
 // keepToOpen gives a node that was just found by its name its descriptor, which stays
 // open while there is room. If that fails the open may be stale once more.
 func (fs *FS) keepToOpen(t *Thread, id uint64, dfd int, name string) {

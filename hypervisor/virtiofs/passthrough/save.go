@@ -21,10 +21,6 @@ const savePortion = 1024
 // error is errdefs.ErrFailedPrecondition, and names the file: it could not be
 // opened again. What the guest only knows may be gone; then it stays so.
 func (fs *FS) Save(ctx context.Context, t *Thread, w io.Writer) error {
-	t.server = root
-	if errno := t.asServer(); errno != 0 {
-		return fmt.Errorf("save state of shared files: %w", errno)
-	}
 	handles := fs.handles.list()
 	if err := fs.checkNames(ctx, t, handles); err != nil {
 		return err

@@ -12,64 +12,35 @@ func refused(errno unix.Errno) bool { return errno == unix.EACCES || errno == un
 
 // mayServeAsSender reports whether requests about a node may be made as their sender: not
 // in a proc file system, in which users see more than root without CAP_SYS_PTRACE
-// (processes.go), and not if that cannot be found out.
+// (processes.go), and not if that cannot be found out. The thread is root.
 func (fs *FS) mayServeAsSender(t *Thread, id uint64) bool {
-	t.server = root
-	if t.asServer() != 0 {
-		return false
-	}
-	n, errno := fs.nodes.get(id)
-	if errno != 0 {
-		return false
-	}
-	for range maxDepth {
-		source := n.tree.contents.Load()
-		if source == unknown {
-			if fd, errno := fs.fd(t, n); errno == 0 {
-				source = n.tree.source(fd)
-				fs.done(n)
-			}
+	for n := range fs.nodes.upwards(id) {
+		if source := fs.sourceOf(t, n); source != unknown {
+			return source != processes
 		}
-		parent := fs.nodes.above(n)
-		fs.nodes.put(n)
-		if source != unknown || parent == nil {
-			if parent != nil {
-				fs.nodes.put(parent)
-			}
-			return source != unknown && source != processes
-		}
-		n = parent
 	}
-	fs.nodes.put(n)
 	return false
+}
+
+// sourceOf is tree.source for the tree of a node, which may not be open.
+func (fs *FS) sourceOf(t *Thread, n *node) int32 {
+	if source := n.tree.contents.Load(); source != unknown {
+		return source
+	}
+	fd, errno := fs.fd(t, n)
+	if errno != 0 {
+		return unknown
+	}
+	defer fs.done(n)
+	return n.tree.source(fd)
 }
 
 // orAsOwner carries out what has no sender and is about a node: as root, and if that is
 // refused as the owner of a file, on the same terms as for a sender.
 func (fs *FS) orAsOwner(t *Thread, n *node, owner func() user, do func() unix.Errno) unix.Errno {
-	errno := do()
+	errno := t.serveAs(root, do)
 	if !refused(errno) || !fs.mayServeAsSender(t, n.id) {
 		return errno
 	}
-	t.server = owner()
-	if errno := t.asServer(); errno != 0 {
-		return errno
-	}
-	errno = do()
-	t.server = root
-	if back := t.asServer(); back != 0 {
-		return back
-	}
-	return errno
-}
-
-// above returns the directory of a node, held, or nil if it is in another tree.
-func (tb *table) above(n *node) *node {
-	tb.mu.Lock()
-	defer tb.mu.Unlock()
-	if n.parent == nil || n.parent.tree != n.tree {
-		return nil
-	}
-	n.parent.refs++
-	return n.parent
+	return t.serveAs(owner(), do)
 }

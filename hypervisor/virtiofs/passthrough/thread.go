@@ -17,7 +17,7 @@ type Thread struct {
 	uid, gid  uint32
 	umask     uint32
 	effective uint64
-	server    user // what asServer makes it
+	server    user // what asServer makes it: root, but within serveAs
 
 	// reserved is set while its request has a place for a handle (handle.go).
 	reserved bool
@@ -87,6 +87,20 @@ type user struct{ uid, gid uint32 }
 
 // root is the usual user for the server's own work.
 var root user
+
+// serveAs does something with a user as the server, and makes the thread root again.
+func (t *Thread) serveAs(u user, do func() unix.Errno) unix.Errno {
+	t.server = u
+	errno := t.asServer()
+	if errno == 0 {
+		errno = do()
+	}
+	t.server = root
+	if back := t.asServer(); errno == 0 {
+		errno = back
+	}
+	return errno
+}
 
 // asServer is become for the server's own work.
 func (t *Thread) asServer() unix.Errno { return t.become(t.server.uid, t.server.gid, keepSpecial) }

@@ -3,7 +3,6 @@ package disk_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -13,54 +12,23 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/internal/looptest"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
 
-// loopDevice returns a loop device, which disappears with its last user. The
-// test's descriptor is closed at its end.
+// loopDevice returns a loop device of 1 MiB.
 func loopDevice(t *testing.T, flags uint32) *os.File {
 	t.Helper()
 	return loopOver(t, file(t, "backing"), flags)
 }
 
-// loopOver is like loopDevice, over a given file.
+// loopOver is loopDevice over a given file.
 func loopOver(t *testing.T, path string, flags uint32) *os.File {
 	t.Helper()
-	backing, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err == nil {
-		defer backing.Close()
-		err = backing.Truncate(1 << 20)
-	}
-	if err != nil {
+	if err := os.Truncate(path, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("needs loop devices:", err)
-	}
-	defer control.Close()
-	for range 10 { // another process may take the free one
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			t.Skip("needs loop devices:", err)
-		}
-		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
-		if err != nil {
-			t.Skip("needs loop devices:", err)
-		}
-		t.Cleanup(func() { _ = dev.Close() })
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{
-			Fd: uint32(backing.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | flags},
-		})
-		if err == nil {
-			return dev
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			t.Fatal(err)
-		}
-	}
-	t.Skip("no loop device is free")
-	return nil
+	return looptest.Over(t, path, flags)
 }
 
 // node makes another node of the same device.
@@ -195,9 +163,6 @@ func TestFileMountedByTheHost(t *testing.T) {
 // A block device is as large as the host has made it.
 func TestGrowDevice(t *testing.T) {
 	backing := file(t, "backing")
-	if err := os.Truncate(backing, 1<<20); err != nil {
-		t.Fatal(err)
-	}
 	dev := loopOver(t, backing, 0)
 	_, vm := machine(t)
 	p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioBlk})
@@ -205,16 +170,39 @@ func TestGrowDevice(t *testing.T) {
 	if _, err := p.Grow(t.Context(), d, 1<<21); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "grow the device first") {
 		t.Errorf("more than it has: %v", err)
 	}
-	if err := os.Truncate(backing, 1<<21); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Resize(t, dev, backing, 1<<21)
 	for _, want := range []uint64{0, 1 << 20, 1<<20 + 1, 1 << 21} { // at least so much
 		if got, err := p.Grow(t.Context(), d, want); err != nil || got != 1<<21 || vm.Grown("disk-1") != got {
 			t.Errorf("want %d: %d bytes, %v", want, got, err)
 		}
+	}
+	for _, smaller := range []int64{1 << 20, 0} {
+		looptest.Resize(t, dev, backing, smaller)
+		if _, err := p.Grow(t.Context(), d, 0); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "a disk does not shrink") || vm.Grown("disk-1") != 1<<21 {
+			t.Errorf("a device that has shrunk to %d bytes: the machine was asked for %d, %v", smaller, vm.Grown("disk-1"), err)
+		}
+	}
+	release(t, p, d)
+}
+
+// The guest sees the whole sectors of a device, however its growth is noticed.
+func TestGrowDeviceInWholeSectors(t *testing.T) {
+	backing := file(t, "backing")
+	dev := loopOver(t, backing, 0)
+	_, vm := machine(t)
+	p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioBlk, LogicalBlockSize: 4096})
+	d := use(t, p, disk.Source{Path: dev.Name()})
+	looptest.Resize(t, dev, backing, 2<<20+512)
+	p.Follow(t.Context(), d)
+	if got := vm.Grown("disk-1"); got != 2<<20 {
+		t.Errorf("followed: the machine was asked for %d bytes", got)
+	}
+	looptest.Resize(t, dev, backing, 3<<20+512)
+	if got, err := p.Grow(t.Context(), d, 3<<20); err != nil || got != 3<<20 || vm.Grown("disk-1") != got {
+		t.Errorf("grown: %d bytes, %v", got, err)
+	}
+	if _, err := p.Grow(t.Context(), d, 3<<20+1); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("more than its whole sectors: %v", err)
 	}
 	release(t, p, d)
 }

@@ -9,6 +9,6 @@
 //	               +──────────── kept <──────────────+──> Release: detach again
 //
 // A file is identified by file system and inode, a block device by its number,
-// not by its path. The guest sees a block device's sector sizes (blocks.go), and its
-// growth (follow.go).
+// not by its path. The guest sees a block device's sector sizes (blocks.go), its
+// length (length.go) and its growth (follow.go).
 package disk

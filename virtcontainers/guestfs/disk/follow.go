@@ -3,13 +3,9 @@ package disk
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"golang.org/x/sys/unix"
 )
 
 // Follow makes the disk of a block device as large as the host has made the device, for
@@ -32,7 +28,7 @@ func (p *Pool) Follow(ctx context.Context, d *Disk) {
 		return
 	}
 	if now, err := deviceLength(e.key.dev); err == nil { // otherwise the host has removed it
-		p.follow(ctx, e, now-now%uint64(max(e.blocks.logical, sector)))
+		p.follow(ctx, e, e.blocks.whole(now))
 	}
 }
 
@@ -64,15 +60,4 @@ func (p *Pool) growTo(ctx context.Context, e *entry, bytes uint64) error {
 	}
 	e.length, e.shown = bytes, bytes
 	return nil
-}
-
-// deviceLength returns the length of a block device in bytes, from sysfs, where its file
-// "size" counts sectors of 512 bytes (Documentation/ABI/stable/sysfs-block).
-func deviceLength(dev uint64) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/size", unix.Major(dev), unix.Minor(dev)))
-	if err != nil {
-		return 0, err
-	}
-	sectors, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 54) // as bytes it fits 63 bits
-	return sectors * sector, err
 }

@@ -5,23 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/internal/looptest"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
-
-// resized gives a loop device the length of its file, which is set first.
-func resized(t *testing.T, dev *os.File, backing string, length int64) {
-	t.Helper()
-	if err := os.Truncate(backing, length); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // A disk grows with its device. What it cannot follow is in the log once.
 func TestFollowDevice(t *testing.T) {
@@ -46,7 +34,7 @@ func TestFollowDevice(t *testing.T) {
 		{name: "smaller again", length: 1 << 20, grown: 2 << 20, logs: "has become smaller"},
 		{name: "much larger", length: 4 << 20, grown: 4 << 20, logs: "has grown"},
 	} {
-		resized(t, dev, backing, step.length)
+		looptest.Resize(t, dev, backing, step.length)
 		m.Fail(fake.StepGrow, step.fail)
 		out.Reset()
 		for range 2 {
@@ -63,7 +51,7 @@ func TestFollowDevice(t *testing.T) {
 	}
 	release(t, p, first)
 	release(t, p, second)
-	resized(t, dev, backing, 8<<20)
+	looptest.Resize(t, dev, backing, 8<<20)
 	for _, d := range []*disk.Disk{first, second, nil} {
 		p.Follow(ctx, d) // released
 	}
@@ -80,7 +68,7 @@ func TestFollowWhatDoesNotGrow(t *testing.T) {
 	_, vm := machine(t)
 	p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioBlk})
 	device, plain := use(t, p, disk.Source{Path: dev.Name(), ReadOnly: true}), use(t, p, disk.Source{Path: image})
-	resized(t, dev, backing, 2<<20)
+	looptest.Resize(t, dev, backing, 2<<20)
 	if err := os.Truncate(image, 1<<20); err != nil {
 		t.Fatal(err)
 	}

@@ -6,19 +6,22 @@ import (
 	"math"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/intime"
 )
 
 // Grow makes a disk larger, for all its users, and returns how many bytes the
 // guest will see. A block device has been grown on the host before and has at
-// least want bytes; the guest sees all that it has. A file is grown to want
+// least want bytes; the guest sees all its whole sectors. A file is grown to want
 // bytes, rounded up to whole sectors, unless it has them; want is 0 for what it
-// has already. It blocks while another call works on the same disk, within ctx.
+// has already. Within ctx it blocks while another call works on the same disk, while
+// the file system of its path hangs, and while QEMU grows it. It opens neither a file
+// nor a device.
 //
-// A device with less, a disk that is read-only, or a path that leads elsewhere by
-// now is an errdefs.ErrFailedPrecondition, a file with more is an
-// errdefs.ErrInvalidArgument: a disk does not shrink. The guest's file system is
-// not touched.
+// A device with less, or with less than the guest has seen, a disk that is read-only,
+// or a path that leads elsewhere by now is an errdefs.ErrFailedPrecondition, a file with
+// more is an errdefs.ErrInvalidArgument: a disk does not shrink. The guest's file system
+// is not touched.
 func (p *Pool) Grow(ctx context.Context, d *Disk, want uint64) (uint64, error) {
 	e := p.holdUsed(d)
 	if e == nil {
@@ -40,43 +43,50 @@ func (p *Pool) grow(ctx context.Context, e *entry, want uint64) (uint64, error) 
 	if e.id == "" || e.kept {
 		return 0, fmt.Errorf("it is being detached: %w", errdefs.ErrFailedPrecondition)
 	}
-	bytes, err := p.lengthFor(e, want)
+	bytes, err := e.lengthFor(ctx, want)
 	if err != nil {
 		return 0, err
 	}
 	return bytes, p.growTo(ctx, e, bytes)
 }
 
-// lengthFor returns what the length of an attached disk is to be.
-func (p *Pool) lengthFor(e *entry, want uint64) (uint64, error) {
-	f, err := find(e.src.Path)
+// lengthFor returns what the length of an attached disk is to be. The caller holds the
+// entry's turn.
+func (e *entry) lengthFor(ctx context.Context, want uint64) (uint64, error) {
+	path, key := e.src.Path, e.key
+	length, err := intime.Call(ctx, func() (uint64, error) { return lengthAt(path, key) }, nil)
+	switch {
+	case err != nil:
+		return 0, err
+	case key.device:
+		return e.growDevice(length, want)
+	}
+	return growFile(length, want, e.blocks.unit())
+}
+
+// lengthAt returns the length of a source that path must still lead to.
+func lengthAt(path string, key identity) (uint64, error) {
+	f, err := find(path)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	if f.key != e.key {
-		return 0, fmt.Errorf("the path leads to another file than the disk's %s: %w", e.key, errdefs.ErrFailedPrecondition)
+	if f.key != key {
+		return 0, fmt.Errorf("the path leads to another file than the disk's %s: %w", key, errdefs.ErrFailedPrecondition)
 	}
-	file, err := f.reopen(unix.O_RDONLY)
-	if err != nil {
-		return 0, err
+	return f.length()
+}
+
+// growDevice returns the new length of a block device's disk.
+func (e *entry) growDevice(length, want uint64) (uint64, error) {
+	whole := e.blocks.whole(length)
+	switch {
+	case want > whole:
+		return 0, fmt.Errorf("the block device has %d bytes, want %d: grow the device first: %w", whole, want, errdefs.ErrFailedPrecondition)
+	case whole < e.length:
+		return 0, fmt.Errorf("the block device has %d bytes, and the guest's disk %d: a disk does not shrink: %w", whole, e.length, errdefs.ErrFailedPrecondition)
 	}
-	defer file.Close()
-	if !f.key.device {
-		length, err := lengthOf(file)
-		if err != nil {
-			return 0, err
-		}
-		return growFile(length, want, uint64(max(e.blocks.logical, sector)))
-	}
-	length, err := checkLength(file, e.blocks.logical)
-	if err != nil {
-		return 0, err
-	}
-	if want > length {
-		return 0, fmt.Errorf("the block device has %d bytes, want %d: grow the device first: %w", length, want, errdefs.ErrFailedPrecondition)
-	}
-	return length, nil
+	return whole, nil
 }
 
 // growFile returns the new length of a file, in whole blocks.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
@@ -101,7 +100,10 @@ func (f *found) openSized(readOnly bool, want blockSizes) (*opened, error) {
 	}
 	o := &opened{File: file}
 	if o.blocks, err = want.of(file, f.key.device); err == nil {
-		o.length, err = checkLength(file, o.blocks.logical)
+		o.length, err = f.length()
+	}
+	if err == nil {
+		err = checkLength(o.length, o.blocks.logical)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -178,31 +180,4 @@ func (f *found) reopen(flags int) (*os.File, error) {
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	return os.NewFile(uintptr(fd), f.path), nil
-}
-
-// sector is the unit of a disk's length, in bytes.
-const sector = 512
-
-func lengthOf(file *os.File) (uint64, error) {
-	length, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, fmt.Errorf("find its length: %w", err)
-	}
-	return uint64(length), nil
-}
-
-// checkLength returns a disk's length. It refuses an empty disk, and one whose end would
-// be cut off (hypervisor.Disk, LogicalBlockSize). The VMM pads the last 512 bytes.
-func checkLength(file *os.File, block uint32) (uint64, error) {
-	length, err := lengthOf(file)
-	if err != nil {
-		return 0, err
-	}
-	if length == 0 {
-		return 0, fmt.Errorf("it is empty, want a disk's content: %w", errdefs.ErrInvalidArgument)
-	}
-	if sectors := (length + sector - 1) / sector; block > sector && sectors*sector%uint64(block) != 0 {
-		return 0, fmt.Errorf("its length, %d bytes, is not a multiple of the logical sector size, %d bytes: set a smaller block_device_logical_sector_size: %w", length, block, errdefs.ErrInvalidArgument)
-	}
-	return length, nil
 }
