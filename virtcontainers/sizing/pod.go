@@ -92,13 +92,12 @@ type Pod struct {
 	// has not said. What an update has made outdated is zero. Changed only by the
 	// holder of resizes.
 	whole resource.Need
-	// above is where the host's limits for the pod are.
+	// above is where the host's limits for the pod are, first what they were at New; the
+	// zero value if they could not be read.
 	above     hostcgroup.Above
+	first     hostcgroup.Limits
 	together  together
-	hugepages podHugepages // changed likewise
-	// behind is set while the pod has not followed the host's limits. It is for Watch's
-	// goroutine.
-	behind bool
+	hugepages podHugepages // changed like whole
 
 	// Set by the boot; not changed afterwards.
 	cgroup     *cgroup              // nil for none
@@ -116,6 +115,7 @@ type Pod struct {
 	// resizes guards these.
 	vcpus     uint32
 	memoryMiB uint64
+	guestHas  guestLimits
 	// unused is set while the guest may not have brought all of it online.
 	unused bool
 	// cpusLeave is set while the guest may still release vCPUs that it kept when the
@@ -313,15 +313,16 @@ func levelOf(again bool) log.Level {
 func (p *Pod) Watch(ctx context.Context) {
 	look, stop := p.startLooking()
 	defer stop()
+	l := p.newLookout()
 	for {
 		select {
 		case <-p.smaller:
-			again := p.behind
-			if err := p.follow(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
+			again := l.behind
+			if err := l.follow(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
 				log.G(ctx).WithError(err).Log(levelOf(again), "the pod cannot be made smaller, or does not follow the limits of its cgroup on the host")
 			}
 		case <-look:
-			if err := p.lookAtHost(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
+			if err := l.look(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
 				log.G(ctx).WithError(err).Warn("the pod's cgroup on the host has lost its settings")
 			}
 		case <-ctx.Done():

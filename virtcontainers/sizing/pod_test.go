@@ -211,7 +211,7 @@ func TestCPUsReleasedLate(t *testing.T) {
 	cpus, memory := vm.Size()
 	vm.KeepSize(true)
 	p.Release("c1")
-	if err := p.follow(t.Context()); err != nil {
+	if err := p.newLookout().follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if now, _ := vm.Size(); now != cpus || cpus < 3 {
@@ -244,7 +244,7 @@ func TestShrinkWaitsUntilAwake(t *testing.T) {
 	_, before := vm.Size()
 	p.Release("c1")
 	ended := make(chan error, 1)
-	go func() { ended <- p.follow(t.Context()) }()
+	go func() { ended <- p.newLookout().follow(t.Context()) }()
 	select {
 	case <-asked:
 	case err := <-ended:

@@ -27,7 +27,7 @@ func (p *Pod) makeRoom(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.limitTogether(ctx); err != nil {
+	if err := p.limitAdmitted(ctx); err != nil {
 		return err
 	}
 	return p.placePod(ctx)
@@ -195,28 +195,38 @@ func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
 // follow shrinks the machine as far as its containers allow, unless its size is
 // static, and then reduces the pod's place on the host to what its containers
 // use, within the limits that the host has for it by now. That has time until the
-// machine runs: the guest of one that is paused gives nothing back.
-func (p *Pod) follow(ctx context.Context) error {
+// machine runs: the guest of one that is paused gives nothing back. followed is not set
+// if the pod may not have all of the host's limits.
+func (p *Pod) follow(ctx context.Context) (followed bool, err error) {
 	leave, err := p.opts.EnterAwake(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer leave()
 	if err := p.hold(ctx); err != nil {
-		return err
+		return false, err
 	}
 	defer p.letGo()
 	if p.opts.Ending() {
-		return nil
+		return false, nil
 	}
 	if !p.static() {
 		err = p.shrink(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
 	defer cancel()
-	charged, limited := p.followLimit(ctx), p.limitTogether(ctx)
-	p.behind = charged != nil || limited != nil
-	return errors.Join(err, p.orWithoutCgroup(ctx, charged), limited, p.placePod(ctx))
+	followed, limited := p.followLimits(ctx)
+	return followed, errors.Join(err, limited, p.placePod(ctx))
+}
+
+// followLimits has the pod's machine and its guest follow the host's limits.
+func (p *Pod) followLimits(ctx context.Context) (followed bool, err error) {
+	host, err := p.above.Limits()
+	if err != nil {
+		return false, err
+	}
+	charged, limited := p.followLimit(ctx, host), p.limitTogether(ctx, host)
+	return charged == nil && limited == nil, errors.Join(p.orWithoutCgroup(ctx, charged), limited)
 }
 
 // shrink makes the machine as small as its containers and the guest allow.
