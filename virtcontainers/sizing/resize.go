@@ -42,24 +42,25 @@ func (p *Pod) wanted() resource.Size {
 	want := p.machine.Size(append(resource.Once(needs), p.hugepages.need)...)
 	if most := p.reachableMiB(); want.MemoryMiB > most {
 		want.Notes = append(want.Notes, fmt.Sprintf("%d MiB of memory are needed and there can be %d: the guest takes memory in blocks of %d MiB",
-			want.MemoryMiB, most, p.blockMiB()))
+			want.MemoryMiB, most, p.blockMiB(p.initial.MemoryMiB)))
 		want.MemoryMiB = most
 	}
 	return want
 }
 
-// blockMiB returns the unit in which the guest takes memory.
-func (p *Pod) blockMiB() uint64 {
+// blockMiB returns the unit in which the guest of a machine that starts with bootMiB takes
+// memory.
+func (p *Pod) blockMiB(bootMiB uint64) uint64 {
 	if p.opts.Config.Hypervisor.VirtioMem {
 		return resource.BlockMiB
 	}
-	return max(hypervisor.MemoryBlockMiB(p.initial.MemoryMiB), p.hugePageMiB)
+	return max(hypervisor.MemoryBlockMiB(bootMiB), p.hugePageMiB)
 }
 
 // reachableMiB returns the largest size that the machine can grow to in whole blocks.
 func (p *Pod) reachableMiB() uint64 {
 	room := p.machine.MaxMemoryMiB - min(p.machine.MaxMemoryMiB, p.initial.MemoryMiB)
-	return p.initial.MemoryMiB + room/p.blockMiB()*p.blockMiB()
+	return p.initial.MemoryMiB + room - room%p.blockMiB(p.initial.MemoryMiB)
 }
 
 // grow makes the machine as large as its containers need, if it is smaller.
@@ -145,10 +146,9 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 			}
 		}()
 	}
-	most := p.growableMiB(ctx, want)
-	// A module that is larger than needed is no larger than all memory before it
-	// (hypervisor/qemu, plugDIMM).
-	mayHave := max(want+p.blockMiB(), min(most, 2*p.memoryMiB))
+	// More than is needed no more than doubles the memory: the pod's bound has to cover it.
+	most := min(p.growableMiB(ctx, want), max(want, 2*p.memoryMiB))
+	mayHave := max(want+p.blockMiB(p.initial.MemoryMiB), most)
 	if err := p.boundAllocated(ctx, mayHave); err != nil {
 		return err
 	}
