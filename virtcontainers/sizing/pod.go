@@ -200,21 +200,28 @@ func allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) 
 // Admit grows the machine for one more container and gives the pod's cgroup the
 // container's CPUs. It waits for a concurrent resize, within ctx. Every Admit,
 // even a failed one, must be followed by a Release.
-func (p *Pod) Admit(ctx context.Context, c Container) error {
+//
+// pages are the limits of huge pages of all the pod's containers together, for the guest to
+// reserve. There are none if the containers' specs have their own limits, or before the
+// first Admit of one that has not.
+func (p *Pod) Admit(ctx context.Context, c Container) (pages []specs.LinuxHugepageLimit, err error) {
 	allowed, err := allowanceOf(c, c.Spec.Linux.Resources)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.hold(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer p.letGo()
 	allowed.need = allowed.need.Under(p.whole)
 	if err := p.admitHugepages(ctx, c); err != nil {
-		return err
+		return nil, err
 	}
 	p.set(c.ID, allowed)
-	return p.makeRoom(ctx)
+	if err := p.makeRoom(ctx); err != nil {
+		return nil, err
+	}
+	return p.hugepages.limits, nil
 }
 
 // Update grows the machine for a container's new limits, calls apply to set

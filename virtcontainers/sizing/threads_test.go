@@ -52,7 +52,7 @@ func TestThreadsTogether(t *testing.T) {
 		want  uint64
 	}{{"77", 77}, {"99", 99}, {"99", 99}, {"max", 0}} {
 		set(test.limit)
-		if err := p.Admit(t.Context(), container(fmt.Sprint(i), 0)); err != nil {
+		if _, err := p.Admit(t.Context(), container(fmt.Sprint(i), 0)); err != nil {
 			t.Fatal(err)
 		}
 		if g.threads != test.want {
@@ -71,7 +71,7 @@ func TestThreadsAreWatched(t *testing.T) {
 	p, g := limitedPod(t, cgroup, 0, nil)
 	l := p.newLookout()
 	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
-	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
 	if !p.isWatched() || l.hasChanged(t) {

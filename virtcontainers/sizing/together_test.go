@@ -80,7 +80,7 @@ func TestLimitTogether(t *testing.T) {
 	p, g := limitedPod(t, cgroup, 200, nil)
 	admit := func(id string) {
 		t.Helper()
-		if err := p.Admit(t.Context(), container(id, 0)); err != nil {
+		if _, err := p.Admit(t.Context(), container(id, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestLimitTogetherOfOthers(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			p, g := limitedPod(t, test.cgroup, test.said, test.most)
 			for _, id := range []string{"c1", "c2"} {
-				if err := p.Admit(t.Context(), container(id, 0)); err != nil {
+				if _, err := p.Admit(t.Context(), container(id, 0)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -132,7 +132,7 @@ func TestLimitTogetherOfOldGuest(t *testing.T) {
 	for what, most := range map[string]*Most{"restored": saved, "booted": nil} {
 		p, g := limitedPod(t, cgroup, 200, most)
 		g.err = errdefs.ErrNotImplemented
-		if err := p.Admit(t.Context(), container("c1", 0)); (err == nil) != (most == saved) {
+		if _, err := p.Admit(t.Context(), container("c1", 0)); (err == nil) != (most == saved) {
 			t.Errorf("%s: admitted: %v", what, err)
 		}
 	}
@@ -143,11 +143,11 @@ func TestLimitTogetherOfOldGuest(t *testing.T) {
 func TestLimitTogetherFails(t *testing.T) {
 	p, g := limitedPod(t, limitedCgroup(t, 702), 200, nil)
 	g.err = errors.New("injected")
-	if err := p.Admit(t.Context(), container("c1", 0)); !errors.Is(err, g.err) {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); !errors.Is(err, g.err) {
 		t.Errorf("admitted: %v", err)
 	}
 	g.err = nil
-	if err := p.Admit(t.Context(), container("c2", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c2", 0)); err != nil {
 		t.Error(err)
 	}
 	if want := []uint64{200, 200}; !slices.Equal(g.limits, want) {
@@ -182,7 +182,7 @@ func TestLimitTogetherIsWatched(t *testing.T) {
 	p, g := limitedPod(t, cgroup, 205, nil)
 	l := p.newLookout()
 	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
-	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
 	if !p.isWatched() {
@@ -209,7 +209,7 @@ func TestLimitTogetherIsTriedAgain(t *testing.T) {
 	p, g := limitedPod(t, cgroup, 206, nil)
 	l := p.newLookout()
 	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
-	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
 	setLimit(t, cgroup, 606)
@@ -268,7 +268,7 @@ func TestUnreadLimitIsTriedAgain(t *testing.T) {
 	p, g := limitedPod(t, cgroup, 207, nil)
 	l := p.newLookout()
 	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
-	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
 	setLimit(t, cgroup, 607)
@@ -303,7 +303,7 @@ func TestUnreadLimitOfCreate(t *testing.T) {
 	p, _ := limitedPod(t, cgroup, 208, nil)
 	l := p.newLookout()
 	mend := unreadable(t, cgroup)
-	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
 	mend()
