@@ -39,8 +39,11 @@ func (p *Pod) newLookout() *lookout { return &lookout{pod: p, seen: p.first} }
 
 // look follows what other programs have done to the pod's cgroups.
 func (l *lookout) look(ctx context.Context) error {
-	if l.changed() {
-		l.pod.mayShrink()
+	if now, err := l.pod.above.Limits(); err == nil { // at the pod's end there is an error, too
+		if now != l.seen || l.behind {
+			l.pod.mayShrink()
+		}
+		l.seen = now
 	}
 	if !l.pod.canLoseControllers() {
 		return nil
@@ -48,19 +51,7 @@ func (l *lookout) look(ctx context.Context) error {
 	return l.pod.regainControllers(ctx)
 }
 
-// changed reports whether the host's limits are others than at its last call, or have not
-// been followed.
-func (l *lookout) changed() bool {
-	now, err := l.pod.above.Limits()
-	if err != nil {
-		return false // at the pod's end, too
-	}
-	before := l.seen
-	l.seen = now
-	return now != before || l.behind
-}
-
-// follow is the pod's follow.
+// follow has the pod follow them (Pod.follow).
 func (l *lookout) follow(ctx context.Context) error {
 	followed, err := l.pod.follow(ctx)
 	l.behind = !followed
