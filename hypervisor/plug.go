@@ -41,14 +41,14 @@ type MemoryPlugger interface {
 	// near as possible; now is the resulting size in MiB. It is n rounded up to
 	// the model's unit (MemoryModel), never less than Spec.MemoryMiB, nor more
 	// than Spec.MaxMemoryMiB. A model that can be plugged only a few times may add
-	// more than n, up to most; a most below n is n. If the memory does not shrink, because the model
-	// cannot or the guest does not release it before ctx ends, now is larger,
-	// which is not an error. The request is then withdrawn, and the guest keeps
-	// the size that now says. New memory is usable once the guest has brought it
-	// online. Clean-up may take a few seconds more than ctx. The machine must have
-	// been resumed (errdefs.ErrFailedPrecondition); without Spec.MaxMemoryMiB
-	// there is nothing to plug (errdefs.ErrNotImplemented). Calls are serialized;
-	// each waits within its ctx.
+	// more than n, up to most; a most below n is n. If the memory does not shrink,
+	// because the model cannot or the guest does not release it before ctx ends,
+	// now is larger, which is not an error. The request is then withdrawn, and the
+	// guest keeps the size that now says. New memory is usable once the guest has
+	// brought it online. Clean-up may take a few seconds more than ctx. The
+	// machine must have been resumed (errdefs.ErrFailedPrecondition); without
+	// Spec.MaxMemoryMiB there is nothing to plug (errdefs.ErrNotImplemented).
+	// Calls are serialized; each waits within its ctx.
 	SetMemoryMiB(ctx context.Context, n, most uint64) (now uint64, err error)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/log"
@@ -80,8 +81,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	defer stop()
 	defer s.timed(c.ID, createSpan, createAction)()
 	b := boot{failAt: s.platform.Failpoint, recorder: s.recorder, container: c.ID}
-	err := b.run(ctx, append(c.fileSteps(), []step{
-		{"size", func(ctx context.Context) error { return s.admit(ctx, c) }, nil},
+	err := b.run(ctx, slices.Concat(c.fileSteps(), c.sizeSteps(), []step{
 		{"create", func(ctx context.Context) error { return c.createOrDiscard(ctx, opts) }, c.discard},
 		{"limits", func(ctx context.Context) error { return c.limitRestored(ctx) }, nil},
 		{"standin", func(ctx context.Context) error { return s.standIns.add(ctx, c) }, c.endStandIn},
@@ -91,7 +91,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 			c.init.io.Close()
 			return nil
 		}},
-	}...))
+	}))
 	if err == nil {
 		if err = s.makeKnown(c, announce); err != nil {
 			err = errors.Join(err, b.unwind(ctx))
@@ -101,26 +101,6 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		return s.explainIfGone(ctx, err)
 	}
 	log.G(ctx).WithFields(b.fields()).WithField("container", c.ID).Info("container created")
-	return nil
-}
-
-// admit grows the machine for the container, and reserves the pod's huge pages in the
-// memory that it then has.
-func (s *Sandbox) admit(ctx context.Context, c *Container) error {
-	if err := s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()}); err != nil {
-		return err
-	}
-	if c.isPause() || c.restored != nil {
-		return nil
-	}
-	pages, err := s.sizing.Hugepages(ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.files.ReservePodHugepages(ctx, pages); err != nil {
-		// The spec did not ask for them: programs may do without.
-		log.G(ctx).WithError(err).WithField("container", c.ID).Warn("the guest has fewer huge pages than the pod's limits allow")
-	}
 	return nil
 }
 
@@ -135,6 +115,33 @@ func (c *Container) fileSteps() (steps []step) {
 	}
 	steps[0].undo = c.files.Release // of all of them
 	return steps
+}
+
+// sizeSteps make the machine large enough for the container, and reserve the pod's huge
+// pages in the memory that it then has.
+func (c *Container) sizeSteps() []step {
+	var pages []specs.LinuxHugepageLimit
+	return []step{
+		{"size", func(ctx context.Context) (err error) {
+			pages, err = c.sandbox.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
+			return err
+		}, nil},
+		{"hugepages", func(ctx context.Context) error {
+			c.reserveHugepages(ctx, pages)
+			return nil
+		}, nil},
+	}
+}
+
+// reserveHugepages reserves the pod's huge pages, if the container may use them. A guest
+// with fewer is no error: the spec did not ask for them, and programs may do without.
+func (c *Container) reserveHugepages(ctx context.Context, pages []specs.LinuxHugepageLimit) {
+	if c.isPause() || c.restored != nil {
+		return
+	}
+	if err := c.files.ReservePodHugepages(ctx, pages); err != nil {
+		log.G(ctx).WithError(err).WithField("container", c.ID).Warn("the guest has fewer huge pages than the pod's limits allow")
+	}
 }
 
 func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) error {

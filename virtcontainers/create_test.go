@@ -113,7 +113,7 @@ func TestCreate(t *testing.T) {
 
 func TestCreateFailpoints(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{"rootfs", "volumes", "devices", "size", "create", "sockets", "streams"} {
+	for _, step := range []string{"rootfs", "volumes", "devices", "size", "hugepages", "create", "sockets", "streams"} {
 		t.Run(step, func(t *testing.T) {
 			host, o := newHost(t), newObserver()
 			platform := host.Platform()

@@ -9,8 +9,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// CgroupParent is the cgroup below which each container has its own.
-const CgroupParent = "/katabox"
+// cgroupParent is the cgroup below which each container has its own.
+const cgroupParent = "/katabox"
 
 // Placement is where in the pod a container goes.
 type Placement struct {
@@ -39,9 +39,9 @@ func (p Placement) Close() {
 	}
 }
 
-// Adjust makes spec fit the guest, in place. It returns the sysctls of the
+// adjust makes spec fit the guest, in place. It returns the sysctls of the
 // network, which belong to the guest itself and not to the container.
-func Adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
+func adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
 	spec.Hooks = nil
 	spec.Annotations = nil
 	if at.HasHostname {
@@ -54,7 +54,7 @@ func Adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
 		adjustProcess(spec.Process) // The host has said what is lost.
 	}
 	l := spec.Linux
-	l.CgroupsPath = CgroupParent + "/" + at.ID
+	l.CgroupsPath = cgroupParent + "/" + at.ID
 	l.Namespaces = namespaces(l.Namespaces, at)
 	if slices.ContainsFunc(l.Namespaces, isUser) {
 		bindMounts(spec.Mounts, at)

@@ -50,7 +50,7 @@ func TestAdjust(t *testing.T) {
 			},
 		},
 	}
-	network := Adjust(spec, testPlacement)
+	network := adjust(spec, testPlacement)
 	if diff := cmp.Diff(map[string]string{"net.core.somaxconn": "9", "net/ipv4/x": "1"}, network); diff != "" {
 		t.Error(diff)
 	}
@@ -85,7 +85,7 @@ func TestAdjustEmptySpec(t *testing.T) {
 	spec := &specs.Spec{Hostname: "own", Domainname: "own"}
 	at := testPlacement
 	at.HasHostname, at.PID = true, "/ns/pid"
-	Adjust(spec, at)
+	adjust(spec, at)
 	if spec.Hostname != "" || spec.Domainname != "own" {
 		t.Errorf("the pod's name would be changed to %q", spec.Hostname)
 	}
@@ -101,7 +101,7 @@ func TestAdjustUserNamespace(t *testing.T) {
 		{Destination: "/proc", Type: "proc", Source: "proc"},
 	}
 	spec := &specs.Spec{Mounts: mounts, Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.UserNamespace, Path: "/host"}}}}
-	Adjust(spec, testPlacement)
+	adjust(spec, testPlacement)
 	want := []specs.Mount{
 		{Destination: "/sys", Type: "bind", Source: "/ns/sysfs", Options: []string{"ro", "bind"}},
 		{Destination: "/dev/mqueue", Type: "bind", Source: "/ns/mqueue", Options: []string{"bind"}},
@@ -172,7 +172,7 @@ func FuzzAdjust(f *testing.F) {
 		if json.Unmarshal(data, &spec) != nil {
 			return
 		}
-		for key := range Adjust(&spec, testPlacement) {
+		for key := range adjust(&spec, testPlacement) {
 			_, _ = sysctlFile(key)
 		}
 		if spec.Linux.CgroupsPath != "/katabox/c1" || spec.Hooks != nil {

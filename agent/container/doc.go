@@ -19,7 +19,7 @@
 // (CVE-2019-5736). So libcontainer executes it through a read-only overlay mount
 // of the file, which is cheap if the kernel has overlay.
 //
-// The OCI spec is the host's; Adjust makes it fit the guest, where the pod is
+// The OCI spec is the host's; adjust makes it fit the guest, where the pod is
 // the machine: its network is the guest's own and its IPC and UTS namespaces
 // are shared by all containers. The agent sets what belongs to them (sysctls,
 // podsysctl.go, poduts.go). Limits that the guest's kernel does not enforce are left

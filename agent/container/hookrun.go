@@ -47,7 +47,7 @@ type hookRun struct {
 }
 
 // newHookRun writes the container's spec where hooks expect it: config.json in
-// the bundle. annotations are those that Adjust removes.
+// the bundle. annotations are those that adjust removes.
 func (r *Runtime) newHookRun(id string, spec *specs.Spec, annotations map[string]string) (*hookRun, error) {
 	if len(r.hooks) == 0 {
 		return nil, nil //nolint:nilnil // none is not an error

@@ -25,10 +25,10 @@ var hookKinds = []string{prestart, poststart, poststop}
 // kind, in the order in which they run.
 type Hooks map[string][]string
 
-// FindHooks lists the hooks in the folders of dir, an absolute directory in the
+// findHooks lists the hooks in the folders of dir, an absolute directory in the
 // guest, ordered by name: executable regular files. Anything else is skipped
 // and logged, symbolic links too. A folder may be missing; dir may not.
-func FindHooks(dir string) (Hooks, error) {
+func findHooks(dir string) (Hooks, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("find hooks: %q is not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
 	}
@@ -62,7 +62,7 @@ func isHook(entry fs.DirEntry) bool {
 // SetHooks sets the hooks of containers created later to those in a directory in
 // the guest. It must not be called concurrently with Create.
 func (r *Runtime) SetHooks(dir string) error {
-	hooks, err := FindHooks(dir)
+	hooks, err := findHooks(dir)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func TestFindHooks(t *testing.T) {
 	if err := os.Symlink("10-a", filepath.Join(dir, "prestart/40-link")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := FindHooks(dir)
+	got, err := findHooks(dir)
 	want := Hooks{"prestart": {dir + "/prestart/10-a", dir + "/prestart/20-b"}, "poststop": {dir + "/poststop/x"}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
@@ -51,15 +51,15 @@ func TestFindHooks(t *testing.T) {
 
 func TestFindHooksRefuses(t *testing.T) {
 	dir := hookDir(t, map[string]string{"file": "", "odd/prestart": ""})
-	if _, err := FindHooks("hooks"); !errdefs.IsInvalidArgument(err) {
+	if _, err := findHooks("hooks"); !errdefs.IsInvalidArgument(err) {
 		t.Error(err)
 	}
 	for _, path := range []string{dir + "/nosuch", dir + "/file"} {
-		if _, err := FindHooks(path); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), path) {
+		if _, err := findHooks(path); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), path) {
 			t.Error(err)
 		}
 	}
-	if _, err := FindHooks(dir + "/odd"); err == nil {
+	if _, err := findHooks(dir + "/odd"); err == nil {
 		t.Error("a file is taken for a folder")
 	}
 }

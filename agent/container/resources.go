@@ -65,7 +65,7 @@ func parentHas(file string) bool {
 	return err == nil
 }
 
-const parentDir = fs2.UnifiedMountpoint + CgroupParent
+const parentDir = fs2.UnifiedMountpoint + cgroupParent
 
 var makeParent = sync.OnceValue(func() error {
 	return fs2.CreateCgroupPath(parentDir, &cgroups.Cgroup{Resources: &cgroups.Resources{}})

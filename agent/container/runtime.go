@@ -54,7 +54,7 @@ type Stdio struct {
 }
 
 // Create makes a container whose init process is forked and waits for Start.
-// spec is changed (see Adjust). It blocks until the container's mounts are
+// spec is changed (see adjust). It blocks until the container's mounts are
 // made. On failure nothing is left.
 func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Container, *Process, error) {
 	if err := checkProcess(spec.Process); err != nil {
@@ -147,7 +147,7 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 }
 
 func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
-	netSysctls := Adjust(spec, at)
+	netSysctls := adjust(spec, at)
 	ipcSysctls, names := takeIPCSysctls(spec.Linux, at), takeUTSNames(spec, at)
 	if dropped := dropBindData(spec.Mounts); len(dropped) > 0 {
 		log.L.WithField("container", at.ID).Infof("options that a bind mount cannot have were left out: %s", strings.Join(dropped, ", "))

@@ -27,11 +27,11 @@ const (
 	offSocketKernel = 24
 )
 
-// parentLevel is the depth of CgroupParent below the root.
+// parentLevel is the depth of cgroupParent below the root.
 const parentLevel = 1
 
 // RefuseVsock has the kernel refuse AF_VSOCK, with EAFNOSUPPORT as if it had none,
-// to every process below CgroupParent, whatever its capabilities, until this
+// to every process below cgroupParent, whatever its capabilities, until this
 // process ends. It needs a kernel with BTF (CONFIG_DEBUG_INFO_BTF).
 func RefuseVsock() error {
 	if err := makeParent(); err != nil {

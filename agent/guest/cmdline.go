@@ -22,15 +22,15 @@ type Options struct {
 func ReadOptions() (Options, error) {
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
-		return ParseOptions(""), fmt.Errorf("read kernel command line: %w", err)
+		return parseOptions(""), fmt.Errorf("read kernel command line: %w", err)
 	}
-	return ParseOptions(string(line)), nil
+	return parseOptions(string(line)), nil
 }
 
-// ParseOptions parses the "agent." parameters of a kernel command line. Unknown
+// parseOptions parses the "agent." parameters of a kernel command line. Unknown
 // parameters and values are ignored: an older agent must boot with a newer
 // host's command line.
-func ParseOptions(line string) Options {
+func parseOptions(line string) Options {
 	opts := Options{LogLevel: logrus.InfoLevel}
 	for _, word := range strings.Fields(line) {
 		key, value, _ := strings.Cut(word, "=")

@@ -20,7 +20,7 @@ func TestParseOptions(t *testing.T) {
 		{"agent.later=1", logrus.InfoLevel},
 	}
 	for _, test := range tests {
-		if got := ParseOptions(test.line).LogLevel; got != test.want {
+		if got := parseOptions(test.line).LogLevel; got != test.want {
 			t.Errorf("%q: %v, want %v", test.line, got, test.want)
 		}
 	}
@@ -30,7 +30,7 @@ func TestParseDebugConsole(t *testing.T) {
 	for line, want := range map[string]bool{
 		"quiet agent.debug_console panic=-1": true, "agent.log=debug": false, "": false, "my.agent.debug_console": false, "agent.debug_console_vport=1026": false,
 	} {
-		if got := ParseOptions(line).DebugConsole; got != want {
+		if got := parseOptions(line).DebugConsole; got != want {
 			t.Errorf("%q: %v, want %v", line, got, want)
 		}
 	}
@@ -38,7 +38,7 @@ func TestParseDebugConsole(t *testing.T) {
 
 func FuzzParseOptions(f *testing.F) {
 	f.Add("root=/dev/sda agent.log=info")
-	f.Fuzz(func(_ *testing.T, line string) { ParseOptions(line) })
+	f.Fuzz(func(_ *testing.T, line string) { parseOptions(line) })
 }
 
 func TestParseMountOptions(t *testing.T) {

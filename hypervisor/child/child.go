@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StderrTailBytes is how much of the end of a child's stderr is kept.
-const StderrTailBytes = 16 << 10
+// stderrTailBytes is how much of the end of a child's stderr is kept.
+const stderrTailBytes = 16 << 10
 
 // Options describe the child. The caller owns the files in it: the child gets
 // duplicates, and the caller may close its own once Start has returned. They
@@ -75,7 +75,7 @@ func Start(opts Options) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}
-	p := &Process{cmd: cmd, stderr: NewTail(StderrTailBytes), done: make(chan struct{})}
+	p := &Process{cmd: cmd, stderr: NewTail(stderrTailBytes), done: make(chan struct{})}
 	pumps, err := p.connect(opts)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)

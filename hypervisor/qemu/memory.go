@@ -55,8 +55,7 @@ func (vm *VM) countMemory(ctx context.Context) (uint64, error) {
 }
 
 // plugDIMM adds one module of at least the size that is missing to n MiB. What it
-// adds beyond that does not exceed most, and at most doubles the memory, which
-// virtcontainers/sizing (growMemory) relies on. Modules are never removed.
+// adds beyond that does not exceed most. Modules are never removed.
 func (vm *VM) plugDIMM(ctx context.Context, n, most uint64) error {
 	now, err := vm.countMemory(ctx)
 	if err != nil || n <= now {

@@ -82,15 +82,15 @@ func Start(ctx context.Context, p Program) (*Shim, error) {
 
 // makeLog creates the log file: the shim logs only into one that exists.
 func makeLog(dir string) error {
-	f, err := os.OpenFile(LogFile(dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(logFile(dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("make shim's log: %w", err)
 	}
 	return f.Close()
 }
 
-// LogFile is the shim's log in a bundle.
-func LogFile(dir string) string { return filepath.Join(dir, "log") }
+// logFile is the shim's log in a bundle.
+func logFile(dir string) string { return filepath.Join(dir, "log") }
 
 // Delete cleans up after a shim that died or cannot be reached, kills it if it
 // still runs, and returns how the container ended. It may be called any number of

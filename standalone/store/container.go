@@ -93,7 +93,7 @@ func (s *Store) RemoveContainer(name string) error {
 // overlayfs there are none, and target gets a copy of the image's files. The caller
 // has called Use.
 func (s *Store) Rootfs(name, target string) ([]*types.Mount, error) {
-	img, err := s.ImageOf(name)
+	img, err := s.imageOf(name)
 	if err != nil {
 		return nil, fmt.Errorf("make root file system: %w", err)
 	}
@@ -157,7 +157,7 @@ func (s *Store) makeUpper(img Image, upper string) error {
 	return nil
 }
 
-// ImageOf returns the image that a container runs.
-func (s *Store) ImageOf(name string) (Image, error) {
+// imageOf returns the image that a container runs.
+func (s *Store) imageOf(name string) (Image, error) {
 	return readImage(filepath.Join(s.ContainerDir(name), imageFile))
 }

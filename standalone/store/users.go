@@ -22,7 +22,7 @@ const mostOfUsers = 16 << 20
 // they are now, without what volumes put in their place: copies, because the container
 // can change them meanwhile. It waits as Use does.
 func (s *Store) Users(ctx context.Context, name string, f func(root string) error) (err error) {
-	img, err := s.ImageOf(name)
+	img, err := s.imageOf(name)
 	if err != nil {
 		return err
 	}

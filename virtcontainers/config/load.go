@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// EnvFile is the environment variable that names the configuration file when
+// envFile is the environment variable that names the configuration file when
 // the caller names none.
-const EnvFile = "KATA_CONF_FILE"
+const envFile = "KATA_CONF_FILE"
 
 // defaultFiles are where the configuration is searched when neither the caller
-// nor EnvFile names a file; the first that exists is used.
+// nor envFile names a file; the first that exists is used.
 var defaultFiles = []string{
 	"/etc/kata-containers/configuration.toml",
 	besideProgram,
@@ -34,8 +34,8 @@ const besideProgram = "../share/defaults/kata-containers/configuration.toml"
 const maxFileSize = 1 << 20
 
 // Load reads the configuration: the file explicit (containerd's ConfigPath
-// option) when it is not empty, else the one that EnvFile names, else
-// /etc/kata-containers/configuration.toml, else
+// option) when it is not empty, else the one that the environment variable
+// KATA_CONF_FILE names, else /etc/kata-containers/configuration.toml, else
 // ../share/defaults/kata-containers/configuration.toml from this program's
 // directory, else /usr/share/defaults/kata-containers/configuration.toml. Without any, the
 // result is the built-in defaults and a warning that says so.
@@ -129,7 +129,7 @@ func (h host) find(explicit string) (string, error) {
 }
 
 // named returns the file that the caller or the environment names, or "".
-func (h host) named(explicit string) string { return cmp.Or(explicit, h.getenv(EnvFile)) }
+func (h host) named(explicit string) string { return cmp.Or(explicit, h.getenv(envFile)) }
 
 func resolveLinks(path string) (string, error) {
 	file, err := filepath.EvalSymlinks(path)

@@ -14,7 +14,7 @@ import (
 )
 
 // testHost is a host of four CPUs whose files are in a new directory: etc.toml
-// and usr.toml are the default places, env is what EnvFile says.
+// and usr.toml are the default places, env is what envFile says.
 func testHost(t *testing.T, env string, files map[string]string) (h host, dir string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -31,7 +31,7 @@ func testHost(t *testing.T, env string, files map[string]string) (h host, dir st
 		}
 	}
 	getenv := func(name string) string {
-		if name == EnvFile && env != "" {
+		if name == envFile && env != "" {
 			return filepath.Join(dir, env)
 		}
 		return ""
@@ -118,7 +118,7 @@ func TestLoadDoesNotFallBackFromANamedFile(t *testing.T) {
 	}
 	h, _ = testHost(t, "missing.toml", map[string]string{"etc.toml": ""})
 	if _, err := h.load(""); err == nil {
-		t.Errorf("%s names a missing file, yet it loads", EnvFile)
+		t.Errorf("%s names a missing file, yet it loads", envFile)
 	}
 }
 

@@ -61,8 +61,7 @@ func (c *Container) ReservePodHugepages(ctx context.Context, limits []specs.Linu
 	}
 	limits = slices.DeleteFunc(slices.Clone(limits), func(l specs.LinuxHugepageLimit) bool { return !reservable(l) })
 	for _, limit := range limits {
-		pages := volume.Volume{Kind: volume.Hugepages, Key: "huge pages of " + limit.Pagesize, Options: hugepageOptions(limit)}
-		if _, err := c.pod.volume(ctx, pages); err != nil {
+		if err := c.pod.reserveHugepages(ctx, limit); err != nil {
 			return fmt.Errorf("reserve the pod's %d bytes in huge pages of %s: %w", limit.Limit, limit.Pagesize, err)
 		}
 	}
@@ -73,6 +72,18 @@ func (c *Container) ReservePodHugepages(ctx context.Context, limits []specs.Linu
 		}
 	}
 	return nil
+}
+
+// reserveHugepages reserves huge pages of a size once. The other volumes' keys are paths.
+func (p *Pod) reserveHugepages(ctx context.Context, limit specs.LinuxHugepageLimit) error {
+	_, err := p.volumes.once(ctx, "huge pages of "+limit.Pagesize, func(target string) error {
+		return p.addHugepages(ctx, target, hugepageOptions(limit))
+	})
+	return err
+}
+
+func (p *Pod) addHugepages(ctx context.Context, target string, options []string) error {
+	return p.guest.AddStorages(ctx, []*api.Storage{{Driver: "hugetlbfs", Target: target, Options: options}})
 }
 
 // noteHugepages remembers a volume of huge pages that has no size.

@@ -69,6 +69,28 @@ func (p *podVolumes) number() string {
 	return strconv.Itoa(p.next)
 }
 
+// once calls fill to make the volume of that key at target, unless it exists, and returns
+// its path in the guest. It waits, within ctx, for a concurrent call for the same key. A
+// volume that could not be made may be tried again.
+func (p *podVolumes) once(ctx context.Context, key string, fill func(target string) error) (string, error) {
+	v, mine := p.claim(key)
+	if mine {
+		// It is below the directory in which ChangeFiles works, so that
+		// directories can be made in it.
+		target := p.newFiles()
+		p.settle(key, v, target, fill(target))
+	}
+	select {
+	case <-v.ready:
+	case <-ctx.Done():
+		return "", fmt.Errorf("wait for the container that is creating it: %w", context.Cause(ctx))
+	}
+	if v.err != nil {
+		return "", v.err
+	}
+	return v.target, nil
+}
+
 // claim finds the volume of that key; if mine is true, the caller must make it
 // and then call settle.
 func (p *podVolumes) claim(key string) (v *podVolume, mine bool) {
@@ -284,22 +306,7 @@ func (c *Container) partOfVolume(v volume.Volume, volumeAt string) string {
 // volume makes a volume that the pod's containers share, unless it exists, and
 // returns its path in the guest.
 func (p *Pod) volume(ctx context.Context, v volume.Volume) (string, error) {
-	made, mine := p.volumes.claim(v.Key)
-	if mine {
-		// It is below the directory in which ChangeFiles works, so that
-		// directories can be made in it.
-		target := p.volumes.newFiles()
-		p.volumes.settle(v.Key, made, target, p.makeVolume(ctx, v, target))
-	}
-	select {
-	case <-made.ready:
-	case <-ctx.Done():
-		return "", fmt.Errorf("wait for the container that is creating it: %w", context.Cause(ctx))
-	}
-	if made.err != nil {
-		return "", made.err
-	}
-	return made.target, nil
+	return p.volumes.once(ctx, v.Key, func(target string) error { return p.makeVolume(ctx, v, target) })
 }
 
 func (p *Pod) makeVolume(ctx context.Context, v volume.Volume, target string) error {
@@ -307,7 +314,7 @@ func (p *Pod) makeVolume(ctx context.Context, v volume.Volume, target string) er
 	case volume.Memory:
 		return p.guest.AddStorages(ctx, []*api.Storage{{Driver: "tmpfs", Target: target, Options: v.Options}})
 	case volume.Hugepages:
-		return p.guest.AddStorages(ctx, []*api.Storage{{Driver: "hugetlbfs", Target: target, Options: v.Options}})
+		return p.addHugepages(ctx, target, v.Options)
 	default:
 		return p.makeImage(ctx, v, target)
 	}

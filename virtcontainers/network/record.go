@@ -64,7 +64,7 @@ func Clean(path string, made []byte) error {
 	if err != nil {
 		return fmt.Errorf("clean: %w", err)
 	}
-	if !rec.Namespace.same(ns.id) {
+	if rec.Namespace != ns.id {
 		return ns.close()
 	}
 	var errs []error
@@ -77,9 +77,6 @@ func Clean(path string, made []byte) error {
 	}
 	return nil
 }
-
-// same reports whether both identify the same namespace; see identity.Cookie.
-func (id identity) same(other identity) bool { return id == other }
 
 // decodeRecord reads and checks a record.
 func decodeRecord(made []byte) (*record, error) {

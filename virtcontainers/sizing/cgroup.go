@@ -214,7 +214,23 @@ func (p *Pod) overheadMiB() uint64 {
 // memory, to the cgroup to which it is charged. It must be called again after
 // vCPUs were added, and before memory is.
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
+	limits, err := p.above.Limits()
+	if err != nil && !p.only() {
+		p.chargedMiB = 0                           // chargeRest tries again
+		return errors.Join(err, p.bound(guestMiB)) // the guest may get the memory all the same
+	}
+	if err != nil { // its place does not depend on them
+		log.G(ctx).WithError(err).Warn("the pod's limits on the host are not known")
+	}
+	return p.chargeUnder(ctx, guestMiB, limits)
+}
+
+// chargeUnder is chargeVM with the host's limits.
+func (p *Pod) chargeUnder(ctx context.Context, guestMiB uint64, limits hostcgroup.Limits) error {
 	p.chargedMiB = 0 // after a failure chargeRest tries again
+	if err := p.bound(guestMiB); err != nil {
+		return err
+	}
 	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads()}
 	if p.booted {
 		var err error
@@ -222,15 +238,7 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 			return err
 		}
 	}
-	// Read before the machine is moved: a change in between is found later.
-	limits, err := p.above.Limits()
-	if err != nil {
-		log.G(ctx).WithError(err).Warn("the pod's limits on the host are not known") // followLimit looks again
-	}
-	if err := p.bound(guestMiB); err != nil {
-		return err
-	}
-	short, err := p.cgroup.AddVM(vm)
+	short, err := p.cgroup.AddVM(vm, limits)
 	if err != nil {
 		return err
 	}
@@ -261,15 +269,11 @@ func (p *Pod) chargeRest(ctx context.Context) error {
 
 // followLimit moves the machine out of the pod's cgroup if a limit that was lowered
 // leaves no room for it, and back when there is room. The caller holds resizes.
-func (p *Pod) followLimit(ctx context.Context) error {
-	if p.cgroup == nil || p.unaccounted {
+func (p *Pod) followLimit(ctx context.Context, host hostcgroup.Limits) error {
+	if p.cgroup == nil || p.unaccounted || host == p.chargedUnder {
 		return nil
 	}
-	limits, err := p.above.Limits()
-	if err != nil || limits == p.chargedUnder {
-		return err
-	}
-	return p.chargeVM(ctx, p.memoryMiB)
+	return p.chargeUnder(ctx, p.memoryMiB, host)
 }
 
 // placePod sets the pod's cgroup to the containers' combined CPUs and shares,

@@ -18,11 +18,32 @@ func TestMachineFollowsTheLimit(t *testing.T) {
 		inside bool
 	}{{4000, true}, {2000, false}, {3000, true}} {
 		setLimit(t, cgroup, test.mib)
-		if err := p.follow(t.Context()); err != nil {
+		if err := p.newLookout().follow(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if p.chargedToPod(t, cgroup) != test.inside {
 			t.Errorf("with a limit of %d MiB a machine of 2048 MiB is charged to the pod: %v, want %v", test.mib, !test.inside, test.inside)
+		}
+	}
+}
+
+// A machine has its bound also when the pod's limits cannot be read. Its place does not
+// depend on them if the whole pod is in its own cgroup.
+func TestMachineUnderUnreadLimit(t *testing.T) {
+	cgroup := limitedCgroup(t, 4001)
+	p, _ := chargedPod(t, cgroup)
+	unreadable(t, cgroup)
+	for _, only := range []bool{false, true} {
+		p.opts.Config.Runtime.SandboxCgroupOnly = only
+		p.bounded = 1
+		if err := p.chargeVM(t.Context(), p.memoryMiB); (err == nil) != only {
+			t.Errorf("only its own cgroup: %v: %v", only, err)
+		}
+		if p.bounded>>20 < p.memoryMiB {
+			t.Errorf("only its own cgroup: %v: the bound is %d MiB", only, p.bounded>>20)
+		}
+		if charged := p.chargedMiB == p.memoryMiB; charged != only {
+			t.Errorf("only its own cgroup: %v: charged for %d MiB", only, p.chargedMiB)
 		}
 	}
 }

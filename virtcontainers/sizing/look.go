@@ -15,7 +15,7 @@ import (
 // root's processes have together, for each pod.)
 const lookEvery = 10 * time.Second
 
-// startLooking returns a channel that says when to call lookAtHost, and a function to
+// startLooking returns a channel that says when to look, and a function to
 // call at the end. The channel is nil if there is nothing to see.
 func (p *Pod) startLooking() (look <-chan time.Time, stop func()) {
 	if !p.above.Any() && !p.canLoseControllers() {
@@ -25,15 +25,37 @@ func (p *Pod) startLooking() (look <-chan time.Time, stop func()) {
 	return tick.C, tick.Stop
 }
 
-// lookAtHost follows what other programs have done to the pod's cgroups.
-func (p *Pod) lookAtHost(ctx context.Context) error {
-	if p.limitsChanged() {
-		p.mayShrink()
+// lookout is what Watch remembers of the host's limits. Kubernetes can change those of a
+// pod alone, and no engine tells the runtime.
+type lookout struct {
+	pod *Pod
+	// seen are the limits at the last look that could read them.
+	seen hostcgroup.Limits
+	// behind is set while the pod has not followed them.
+	behind bool
+}
+
+func (p *Pod) newLookout() *lookout { return &lookout{pod: p, seen: p.first} }
+
+// look follows what other programs have done to the pod's cgroups.
+func (l *lookout) look(ctx context.Context) error {
+	if now, err := l.pod.above.Limits(); err == nil { // at the pod's end there is an error, too
+		if now != l.seen || l.behind {
+			l.pod.mayShrink()
+		}
+		l.seen = now
 	}
-	if !p.canLoseControllers() {
+	if !l.pod.canLoseControllers() {
 		return nil
 	}
-	return p.regainControllers(ctx)
+	return l.pod.regainControllers(ctx)
+}
+
+// follow has the pod follow them (Pod.follow).
+func (l *lookout) follow(ctx context.Context) error {
+	followed, err := l.pod.follow(ctx)
+	l.behind = !followed
+	return err
 }
 
 func (p *Pod) canLoseControllers() bool { return p.cgroup != nil && p.cgroup.CanLose() }

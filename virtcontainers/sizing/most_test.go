@@ -86,7 +86,7 @@ func TestBoundFollowsModules(t *testing.T) {
 	p, vm := chargedPod(t, "")
 	admit := func(id string) {
 		t.Helper()
-		if err := p.Admit(t.Context(), container(id, 1<<30)); err != nil {
+		if _, err := p.Admit(t.Context(), container(id, 1<<30)); err != nil {
 			t.Fatal(err)
 		}
 		_, has := vm.Size()
@@ -122,7 +122,7 @@ func TestBoundCoversSavedModules(t *testing.T) {
 	if _, err := vm.SetMemoryMiB(t.Context(), 7168, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Admit(t.Context(), container("c1", 5<<30)); err != nil || p.memoryMiB != 7168 || p.unused {
+	if _, err := p.Admit(t.Context(), container("c1", 5<<30)); err != nil || p.memoryMiB != 7168 || p.unused {
 		t.Errorf("%v: it has %d MiB, unused %v", err, p.memoryMiB, p.unused)
 	}
 }
@@ -170,7 +170,7 @@ func (boastful) SetVCPUs(context.Context, uint32) (uint32, error)             { 
 func TestBoundOfBoastfulVMM(t *testing.T) {
 	p, _ := chargedPod(t, "")
 	p.vm = boastful{p.vm.(*modular).running}
-	if err := p.Admit(t.Context(), container("c", 1<<30)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c", 1<<30)); err != nil {
 		t.Log(err)
 	}
 	if p.memoryMiB > 4096 || p.vcpus > 4 {

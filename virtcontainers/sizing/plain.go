@@ -1,7 +1,6 @@
 package sizing
 
 import (
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -39,9 +38,5 @@ func (p *Pod) reaches(from, to resource.Size) bool {
 	if more == 0 {
 		return from.VCPUs < to.VCPUs
 	}
-	block := uint64(resource.BlockMiB)
-	if !h.VirtioMem {
-		block = hypervisor.MemoryBlockMiB(from.MemoryMiB)
-	}
-	return more%block == 0 && to.MemoryMiB <= p.machine.MaxMemoryMiB && (h.VirtioMem || h.MemorySlots > 0)
+	return more%p.blockMiB(from.MemoryMiB) == 0 && to.MemoryMiB <= p.machine.MaxMemoryMiB && (h.VirtioMem || h.MemorySlots > 0)
 }

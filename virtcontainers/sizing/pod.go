@@ -92,13 +92,12 @@ type Pod struct {
 	// has not said. What an update has made outdated is zero. Changed only by the
 	// holder of resizes.
 	whole resource.Need
-	// above is where the host's limits for the pod are.
+	// above is where the host's limits for the pod are, first what they were at New; the
+	// zero value if they could not be read.
 	above     hostcgroup.Above
+	first     hostcgroup.Limits
 	together  together
-	hugepages podHugepages // changed likewise
-	// behind is set while the pod has not followed the host's limits. It is for Watch's
-	// goroutine.
-	behind bool
+	hugepages podHugepages // changed like whole
 
 	// Set by the boot; not changed afterwards.
 	cgroup     *cgroup              // nil for none
@@ -116,6 +115,7 @@ type Pod struct {
 	// resizes guards these.
 	vcpus     uint32
 	memoryMiB uint64
+	guestHas  guestLimits
 	// unused is set while the guest may not have brought all of it online.
 	unused bool
 	// cpusLeave is set while the guest may still release vCPUs that it kept when the
@@ -200,21 +200,28 @@ func allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) 
 // Admit grows the machine for one more container and gives the pod's cgroup the
 // container's CPUs. It waits for a concurrent resize, within ctx. Every Admit,
 // even a failed one, must be followed by a Release.
-func (p *Pod) Admit(ctx context.Context, c Container) error {
+//
+// pages are the limits of huge pages of all the pod's containers together, for the guest to
+// reserve. There are none if the containers' specs have their own limits, or before the
+// first Admit of one that has not.
+func (p *Pod) Admit(ctx context.Context, c Container) (pages []specs.LinuxHugepageLimit, err error) {
 	allowed, err := allowanceOf(c, c.Spec.Linux.Resources)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.hold(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer p.letGo()
 	allowed.need = allowed.need.Under(p.whole)
 	if err := p.admitHugepages(ctx, c); err != nil {
-		return err
+		return nil, err
 	}
 	p.set(c.ID, allowed)
-	return p.makeRoom(ctx)
+	if err := p.makeRoom(ctx); err != nil {
+		return nil, err
+	}
+	return p.hugepages.limits, nil
 }
 
 // Update grows the machine for a container's new limits, calls apply to set
@@ -313,15 +320,16 @@ func levelOf(again bool) log.Level {
 func (p *Pod) Watch(ctx context.Context) {
 	look, stop := p.startLooking()
 	defer stop()
+	l := p.newLookout()
 	for {
 		select {
 		case <-p.smaller:
-			again := p.behind
-			if err := p.follow(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
+			again := l.behind
+			if err := l.follow(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
 				log.G(ctx).WithError(err).Log(levelOf(again), "the pod cannot be made smaller, or does not follow the limits of its cgroup on the host")
 			}
 		case <-look:
-			if err := p.lookAtHost(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
+			if err := l.look(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
 				log.G(ctx).WithError(err).Warn("the pod's cgroup on the host has lost its settings")
 			}
 		case <-ctx.Done():

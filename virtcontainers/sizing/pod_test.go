@@ -122,7 +122,7 @@ const lower = `{"memory":{"limit":1000}}`
 
 func TestAdmitUpdateRelease(t *testing.T) {
 	p := newPod(t)
-	if err := p.Admit(t.Context(), container("c1", 4096)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 4096)); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -147,7 +147,7 @@ func TestAdmitUpdateRelease(t *testing.T) {
 func TestReleaseDuringUpdate(t *testing.T) {
 	for _, answer := range []error{errors.New("it has ended"), nil} {
 		p := newPod(t)
-		if err := p.Admit(t.Context(), container("c1", 4096)); err != nil {
+		if _, err := p.Admit(t.Context(), container("c1", 4096)); err != nil {
 			t.Fatal(err)
 		}
 		_ = p.Update(t.Context(), "c1", []byte(lower), func(*specs.LinuxResources) error {
@@ -168,7 +168,7 @@ func TestToken(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.Admit(ctx, container("c1", 1)); !errors.Is(err, context.Canceled) || len(p.living()) != 0 {
+	if _, err := p.Admit(ctx, container("c1", 1)); !errors.Is(err, context.Canceled) || len(p.living()) != 0 {
 		t.Errorf("admitted: %v", err)
 	}
 	p.letGo()
@@ -205,20 +205,20 @@ func TestCPUsReleasedLate(t *testing.T) {
 	c := container("c1", 256<<20)
 	quota, period := int64(300_000), uint64(100_000)
 	c.Spec.Linux.Resources.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
-	if err := p.Admit(t.Context(), c); err != nil {
+	if _, err := p.Admit(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	cpus, memory := vm.Size()
 	vm.KeepSize(true)
 	p.Release("c1")
-	if err := p.follow(t.Context()); err != nil {
+	if err := p.newLookout().follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if now, _ := vm.Size(); now != cpus || cpus < 3 {
 		t.Fatalf("the machine has %d vCPUs, had %d", now, cpus)
 	}
 	vm.KeepSize(false)
-	if err := p.Admit(t.Context(), c); err != nil {
+	if _, err := p.Admit(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	if now, nowMiB := vm.Size(); now != cpus || nowMiB != memory {
@@ -237,20 +237,20 @@ func TestShrinkWaitsUntilAwake(t *testing.T) {
 		return func() { close(left) }, nil
 	}
 	for _, id := range []string{"c1", "c2"} {
-		if err := p.Admit(t.Context(), container(id, 256<<20)); err != nil {
+		if _, err := p.Admit(t.Context(), container(id, 256<<20)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, before := vm.Size()
 	p.Release("c1")
 	ended := make(chan error, 1)
-	go func() { ended <- p.follow(t.Context()) }()
+	go func() { ended <- p.newLookout().follow(t.Context()) }()
 	select {
 	case <-asked:
 	case err := <-ended:
 		t.Fatalf("it did not wait for the machine: %v", err)
 	}
-	if err := p.Admit(t.Context(), container("c2", 256<<20)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c2", 256<<20)); err != nil {
 		t.Errorf("while the shrinking waits: %v", err)
 	}
 	if _, now := vm.Size(); now != before {

@@ -46,15 +46,3 @@ func (p *Pod) useHugepages(limits []specs.LinuxHugepageLimit) error {
 	p.hugepages = podHugepages{known: true, limits: limits, need: need}
 	return nil
 }
-
-// Hugepages returns the limits of huge pages of all the pod's containers together, for a
-// guest to reserve. It has none if the containers' specs have their own limits, or
-// before the first Admit of one that has not. It waits for a concurrent resize, within
-// ctx.
-func (p *Pod) Hugepages(ctx context.Context) ([]specs.LinuxHugepageLimit, error) {
-	if err := p.hold(ctx); err != nil {
-		return nil, err
-	}
-	defer p.letGo()
-	return p.hugepages.limits, nil
-}

@@ -18,15 +18,12 @@ func TestPodHugepages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []Container{container("c1", 128*mib), container("c2", 128*mib), own} {
-		if err := p.Admit(t.Context(), c); err != nil {
-			t.Fatal(err)
+		if got, err := p.Admit(t.Context(), c); err != nil || len(got) != len(limits) {
+			t.Fatalf("%v, %v", got, err)
 		}
 	}
 	if got, want := p.wanted().MemoryMiB, uint64(256+2*128+256+256); got != want {
 		t.Errorf("the machine should have %d MiB, want %d", got, want)
-	}
-	if got, err := p.Hugepages(t.Context()); err != nil || len(got) != len(limits) {
-		t.Errorf("%v, %v", got, err)
 	}
 	for _, id := range []string{"c1", "c2", "own"} {
 		p.Release(id)

@@ -30,7 +30,7 @@ func TestUpdateInPodWithLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, id := range []string{"c1", "c2"} {
-				if err := p.Admit(t.Context(), container(id, test.first*mib)); err != nil {
+				if _, err := p.Admit(t.Context(), container(id, test.first*mib)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -46,7 +46,7 @@ func TestUpdateInPodWithLimits(t *testing.T) {
 			}
 			for _, id := range []string{"c1", "c2"} {
 				p.Release(id)
-				if err := p.Admit(t.Context(), container(id, test.updated*mib)); err != nil {
+				if _, err := p.Admit(t.Context(), container(id, test.updated*mib)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -27,7 +27,7 @@ func (p *Pod) makeRoom(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.limitTogether(ctx); err != nil {
+	if err := p.limitAdmitted(ctx); err != nil {
 		return err
 	}
 	return p.placePod(ctx)
@@ -42,24 +42,25 @@ func (p *Pod) wanted() resource.Size {
 	want := p.machine.Size(append(resource.Once(needs), p.hugepages.need)...)
 	if most := p.reachableMiB(); want.MemoryMiB > most {
 		want.Notes = append(want.Notes, fmt.Sprintf("%d MiB of memory are needed and there can be %d: the guest takes memory in blocks of %d MiB",
-			want.MemoryMiB, most, p.blockMiB()))
+			want.MemoryMiB, most, p.blockMiB(p.initial.MemoryMiB)))
 		want.MemoryMiB = most
 	}
 	return want
 }
 
-// blockMiB returns the unit in which the guest takes memory.
-func (p *Pod) blockMiB() uint64 {
+// blockMiB returns the unit in which the guest of a machine that starts with bootMiB takes
+// memory.
+func (p *Pod) blockMiB(bootMiB uint64) uint64 {
 	if p.opts.Config.Hypervisor.VirtioMem {
 		return resource.BlockMiB
 	}
-	return max(hypervisor.MemoryBlockMiB(p.initial.MemoryMiB), p.hugePageMiB)
+	return max(hypervisor.MemoryBlockMiB(bootMiB), p.hugePageMiB)
 }
 
 // reachableMiB returns the largest size that the machine can grow to in whole blocks.
 func (p *Pod) reachableMiB() uint64 {
 	room := p.machine.MaxMemoryMiB - min(p.machine.MaxMemoryMiB, p.initial.MemoryMiB)
-	return p.initial.MemoryMiB + room/p.blockMiB()*p.blockMiB()
+	return p.initial.MemoryMiB + room - room%p.blockMiB(p.initial.MemoryMiB)
 }
 
 // grow makes the machine as large as its containers need, if it is smaller.
@@ -145,10 +146,9 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 			}
 		}()
 	}
-	most := p.growableMiB(ctx, want)
-	// A module that is larger than needed is no larger than all memory before it
-	// (hypervisor/qemu, plugDIMM).
-	mayHave := max(want+p.blockMiB(), min(most, 2*p.memoryMiB))
+	// More than is needed no more than doubles the memory: the pod's bound has to cover it.
+	most := min(p.growableMiB(ctx, want), max(want, 2*p.memoryMiB))
+	mayHave := max(want+p.blockMiB(p.initial.MemoryMiB), most)
 	if err := p.boundAllocated(ctx, mayHave); err != nil {
 		return err
 	}
@@ -195,28 +195,38 @@ func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
 // follow shrinks the machine as far as its containers allow, unless its size is
 // static, and then reduces the pod's place on the host to what its containers
 // use, within the limits that the host has for it by now. That has time until the
-// machine runs: the guest of one that is paused gives nothing back.
-func (p *Pod) follow(ctx context.Context) error {
+// machine runs: the guest of one that is paused gives nothing back. followed is not set
+// if the pod may not have all of the host's limits.
+func (p *Pod) follow(ctx context.Context) (followed bool, err error) {
 	leave, err := p.opts.EnterAwake(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer leave()
 	if err := p.hold(ctx); err != nil {
-		return err
+		return false, err
 	}
 	defer p.letGo()
 	if p.opts.Ending() {
-		return nil
+		return false, nil
 	}
 	if !p.static() {
 		err = p.shrink(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
 	defer cancel()
-	charged, limited := p.followLimit(ctx), p.limitTogether(ctx)
-	p.behind = charged != nil || limited != nil
-	return errors.Join(err, p.orWithoutCgroup(ctx, charged), limited, p.placePod(ctx))
+	followed, limited := p.followLimits(ctx)
+	return followed, errors.Join(err, limited, p.placePod(ctx))
+}
+
+// followLimits has the pod's machine and its guest follow the host's limits.
+func (p *Pod) followLimits(ctx context.Context) (followed bool, err error) {
+	host, err := p.above.Limits()
+	if err != nil {
+		return false, err
+	}
+	charged, limited := p.followLimit(ctx, host), p.limitTogether(ctx, host)
+	return charged == nil && limited == nil, errors.Join(p.orWithoutCgroup(ctx, charged), limited)
 }
 
 // shrink makes the machine as small as its containers and the guest allow.

@@ -52,7 +52,7 @@ func TestThreadsTogether(t *testing.T) {
 		want  uint64
 	}{{"77", 77}, {"99", 99}, {"99", 99}, {"max", 0}} {
 		set(test.limit)
-		if err := p.Admit(t.Context(), container(fmt.Sprint(i), 0)); err != nil {
+		if _, err := p.Admit(t.Context(), container(fmt.Sprint(i), 0)); err != nil {
 			t.Fatal(err)
 		}
 		if g.threads != test.want {
@@ -69,18 +69,19 @@ func TestThreadsTogether(t *testing.T) {
 func TestThreadsAreWatched(t *testing.T) {
 	cgroup, set := threadCgroup(t, "max")
 	p, g := limitedPod(t, cgroup, 0, nil)
+	l := p.newLookout()
 	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
-	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
-	if !p.isWatched() || p.hasChanged(t) {
+	if !p.isWatched() || l.hasChanged(t) {
 		t.Error("the pod does not look at its parent's limits, or one that is the same has changed")
 	}
 	set("88")
-	if !p.hasChanged(t) || p.hasChanged(t) {
+	if !l.hasChanged(t) || l.hasChanged(t) {
 		t.Error("another limit has not changed, or twice")
 	}
-	if err := p.follow(t.Context()); err != nil {
+	if err := l.follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if g.threads != 88 {

@@ -7,9 +7,12 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/config"
@@ -51,11 +54,16 @@ func limitedPod(t *testing.T, cgroup string, saidMiB int, most *Most) (*Pod, *li
 	return p, g
 }
 
+// limitFiles are where a limit of the cgroup that a container's is in can be.
+func limitFiles(cgroup string) []string {
+	dir := path.Dir(cgroup)
+	return []string{"/sys/fs/cgroup/memory" + dir + "/memory.limit_in_bytes", "/sys/fs/cgroup" + dir + "/memory.max"}
+}
+
 // setLimit changes the limit of the cgroup that a container's is in.
 func setLimit(t *testing.T, cgroup string, mib int) {
 	t.Helper()
-	dir := path.Dir(cgroup)
-	for _, file := range []string{"/sys/fs/cgroup/memory" + dir + "/memory.limit_in_bytes", "/sys/fs/cgroup" + dir + "/memory.max"} {
+	for _, file := range limitFiles(cgroup) {
 		if _, err := os.Stat(file); err != nil {
 			continue
 		}
@@ -72,7 +80,7 @@ func TestLimitTogether(t *testing.T) {
 	p, g := limitedPod(t, cgroup, 200, nil)
 	admit := func(id string) {
 		t.Helper()
-		if err := p.Admit(t.Context(), container(id, 0)); err != nil {
+		if _, err := p.Admit(t.Context(), container(id, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,7 +90,7 @@ func TestLimitTogether(t *testing.T) {
 	admit("c3")
 	for _, mib := range []int{600, 400} { // less than the overhead leaves it as it is
 		setLimit(t, cgroup, mib)
-		if err := p.follow(t.Context()); err != nil {
+		if err := p.newLookout().follow(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,7 +115,7 @@ func TestLimitTogetherOfOthers(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			p, g := limitedPod(t, test.cgroup, test.said, test.most)
 			for _, id := range []string{"c1", "c2"} {
-				if err := p.Admit(t.Context(), container(id, 0)); err != nil {
+				if _, err := p.Admit(t.Context(), container(id, 0)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -124,7 +132,7 @@ func TestLimitTogetherOfOldGuest(t *testing.T) {
 	for what, most := range map[string]*Most{"restored": saved, "booted": nil} {
 		p, g := limitedPod(t, cgroup, 200, most)
 		g.err = errdefs.ErrNotImplemented
-		if err := p.Admit(t.Context(), container("c1", 0)); (err == nil) != (most == saved) {
+		if _, err := p.Admit(t.Context(), container("c1", 0)); (err == nil) != (most == saved) {
 			t.Errorf("%s: admitted: %v", what, err)
 		}
 	}
@@ -135,11 +143,11 @@ func TestLimitTogetherOfOldGuest(t *testing.T) {
 func TestLimitTogetherFails(t *testing.T) {
 	p, g := limitedPod(t, limitedCgroup(t, 702), 200, nil)
 	g.err = errors.New("injected")
-	if err := p.Admit(t.Context(), container("c1", 0)); !errors.Is(err, g.err) {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); !errors.Is(err, g.err) {
 		t.Errorf("admitted: %v", err)
 	}
 	g.err = nil
-	if err := p.Admit(t.Context(), container("c2", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c2", 0)); err != nil {
 		t.Error(err)
 	}
 	if want := []uint64{200, 200}; !slices.Equal(g.limits, want) {
@@ -155,13 +163,13 @@ func (p *Pod) isWatched() bool {
 }
 
 // hasChanged looks at the host once, and reports whether that wakes Watch.
-func (p *Pod) hasChanged(t *testing.T) bool {
+func (l *lookout) hasChanged(t *testing.T) bool {
 	t.Helper()
-	if err := p.lookAtHost(t.Context()); err != nil {
+	if err := l.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-p.smaller:
+	case <-l.pod.smaller:
 		return true
 	default:
 		return false
@@ -172,21 +180,22 @@ func (p *Pod) hasChanged(t *testing.T) bool {
 func TestLimitTogetherIsWatched(t *testing.T) {
 	cgroup := limitedCgroup(t, 705)
 	p, g := limitedPod(t, cgroup, 205, nil)
+	l := p.newLookout()
 	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
-	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
 	if !p.isWatched() {
 		t.Error("nothing is watched")
 	}
-	if p.hasChanged(t) {
+	if l.hasChanged(t) {
 		t.Error("a limit that is the same has changed")
 	}
 	setLimit(t, cgroup, 605)
-	if !p.hasChanged(t) || p.hasChanged(t) {
+	if !l.hasChanged(t) || l.hasChanged(t) {
 		t.Error("another limit has not changed, or twice")
 	}
-	if err := p.follow(t.Context()); err != nil {
+	if err := l.follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := g.limits[len(g.limits)-1]; got != 105 {
@@ -198,29 +207,107 @@ func TestLimitTogetherIsWatched(t *testing.T) {
 func TestLimitTogetherIsTriedAgain(t *testing.T) {
 	cgroup := limitedCgroup(t, 706)
 	p, g := limitedPod(t, cgroup, 206, nil)
+	l := p.newLookout()
 	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
-	if err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
 		t.Fatal(err)
 	}
 	setLimit(t, cgroup, 606)
 	g.err = errors.New("injected")
-	if !p.hasChanged(t) {
+	if !l.hasChanged(t) {
 		t.Fatal("another limit has not changed")
 	}
-	if err := p.follow(t.Context()); !errors.Is(err, g.err) {
+	if err := l.follow(t.Context()); !errors.Is(err, g.err) {
 		t.Fatalf("followed a limit that the guest has not taken: %v", err)
 	}
 	g.err = nil
-	if !p.hasChanged(t) {
+	if !l.hasChanged(t) {
 		t.Fatal("a limit that could not be followed is forgotten")
 	}
-	if err := p.follow(t.Context()); err != nil {
+	if err := l.follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if p.hasChanged(t) {
+	if l.hasChanged(t) {
 		t.Error("a limit that has been followed has changed")
 	}
 	if got := g.limits[len(g.limits)-1]; got != 106 {
 		t.Errorf("the guest got the limits %d, want 106 at last", g.limits)
+	}
+}
+
+// unreadable makes the limit of the cgroup that a container's is in no number, until mend
+// is called or the test ends.
+func unreadable(t *testing.T, cgroup string) (mend func()) {
+	t.Helper()
+	other := path.Join(t.TempDir(), "limit")
+	if err := os.WriteFile(other, []byte("many\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range limitFiles(cgroup) {
+		if _, err := os.Stat(file); err != nil {
+			continue
+		}
+		if err := unix.Mount(other, file, "", unix.MS_BIND, ""); err != nil {
+			t.Skipf("nothing can be mounted here: %v", err)
+		}
+		mend = sync.OnceFunc(func() {
+			if err := unix.Unmount(file, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(mend)
+		return mend
+	}
+	t.Fatal("the cgroup has no limit")
+	return nil
+}
+
+// Limits that could not be read when they were to be followed are followed later.
+func TestUnreadLimitIsTriedAgain(t *testing.T) {
+	cgroup := limitedCgroup(t, 707)
+	p, g := limitedPod(t, cgroup, 207, nil)
+	l := p.newLookout()
+	p.opts.EnterAwake = func(context.Context) (func(), error) { return func() {}, nil }
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+		t.Fatal(err)
+	}
+	setLimit(t, cgroup, 607)
+	if !l.hasChanged(t) {
+		t.Fatal("another limit has not changed")
+	}
+	mend := unreadable(t, cgroup)
+	if err := l.follow(t.Context()); err == nil || !strings.Contains(err.Error(), "memory.") {
+		t.Errorf("followed a limit that cannot be read: %v", err)
+	}
+	if l.hasChanged(t) {
+		t.Error("a limit that cannot be read has changed")
+	}
+	mend()
+	if !l.hasChanged(t) {
+		t.Fatal("a limit that could not be read is forgotten")
+	}
+	if err := l.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l.hasChanged(t) {
+		t.Error("a limit that has been followed has changed")
+	}
+	if got := g.limits[len(g.limits)-1]; got != 107 {
+		t.Errorf("the guest got the limits %d, want 107 at last", g.limits)
+	}
+}
+
+// A container that is created while the limits cannot be read gets them later.
+func TestUnreadLimitOfCreate(t *testing.T) {
+	cgroup := limitedCgroup(t, 708)
+	p, _ := limitedPod(t, cgroup, 208, nil)
+	l := p.newLookout()
+	mend := unreadable(t, cgroup)
+	if _, err := p.Admit(t.Context(), container("c1", 0)); err != nil {
+		t.Fatal(err)
+	}
+	mend()
+	if !l.hasChanged(t) {
+		t.Error("nothing follows the limits that could not be read")
 	}
 }

@@ -12,14 +12,14 @@ import (
 
 // TextOptions describe the terminal for which a timeline is drawn.
 type TextOptions struct {
-	// Width is in columns; less than MinWidth is MinWidth.
+	// Width is in columns; less than 72 is 72.
 	Width int
 	// Blocks draws with Unicode's block characters instead of ASCII.
 	Blocks bool
 }
 
-// MinWidth is the narrowest drawing, in columns.
-const MinWidth = 72
+// minWidth is the narrowest drawing, in columns.
+const minWidth = 72
 
 const (
 	// nameColumns are for the side and the indented name, numberColumns for one
@@ -35,7 +35,7 @@ func (t *Timeline) WriteText(w io.Writer, o TextOptions) error {
 	for _, line := range t.notes() {
 		fmt.Fprintln(b, line)
 	}
-	bar := max(o.Width, MinWidth) - nameColumns - 2*numberColumns - 1
+	bar := max(o.Width, minWidth) - nameColumns - 2*numberColumns - 1
 	for _, sec := range t.sections() {
 		fmt.Fprintf(b, "\n%-*s%*s%*s\n", nameColumns, clip(sec.title(), nameColumns-1), numberColumns, "start ms", numberColumns, "took ms")
 		for _, r := range sec.rows {

@@ -13,9 +13,9 @@ const (
 	maxQueuedBytes = 16 << 20
 )
 
-// ErrSlowSubscriber means that a subscription ended because its subscriber left
+// errSlowSubscriber means that a subscription ended because its subscriber left
 // more than MaxQueuedEvents events waiting.
-var ErrSlowSubscriber = errors.New("event subscriber is too slow")
+var errSlowSubscriber = errors.New("event subscriber is too slow")
 
 // Subscription is a stream of events, in order and without gaps.
 type Subscription struct {
@@ -43,7 +43,7 @@ func newSubscription() *Subscription {
 // subscriber was too slow (Err).
 func (s *Subscription) C() <-chan Event { return s.c }
 
-// Err returns ErrSlowSubscriber if events are missing after C's last one.
+// Err returns an error if events are missing after C's last one.
 func (s *Subscription) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *Subscription) push(q queuedEvent) bool {
 	switch {
 	case s.closed:
 	case len(s.queue) >= MaxQueuedEvents || s.bytes+q.size > maxQueuedBytes:
-		s.closed, s.err = true, ErrSlowSubscriber
+		s.closed, s.err = true, errSlowSubscriber
 	default:
 		s.queue = append(s.queue, q)
 		s.bytes += q.size

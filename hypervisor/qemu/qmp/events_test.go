@@ -22,7 +22,7 @@ func TestSlowSubscriberIsToldAndHarmsNobody(t *testing.T) {
 	for range slow.C() {
 		got++
 	}
-	if !errors.Is(slow.Err(), ErrSlowSubscriber) || got < MaxQueuedEvents || got >= n {
+	if !errors.Is(slow.Err(), errSlowSubscriber) || got < MaxQueuedEvents || got >= n {
 		t.Errorf("slow subscriber got %d events, Err %v", got, slow.Err())
 	}
 	if _, ok := <-quick.C(); ok || quick.Err() != nil {
@@ -37,7 +37,7 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 			t.Errorf("event %d was taken: %v", i, got)
 		}
 	}
-	if !errors.Is(s.Err(), ErrSlowSubscriber) {
+	if !errors.Is(s.Err(), errSlowSubscriber) {
 		t.Errorf("Err: %v", s.Err())
 	}
 }

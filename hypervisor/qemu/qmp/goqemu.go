@@ -14,12 +14,12 @@ import (
 
 var _ goqmp.Monitor = (*Monitor)(nil)
 
-// ConnectTimeout bounds Connect.
-const ConnectTimeout = 10 * time.Second
+// connectTimeout bounds Connect.
+const connectTimeout = 10 * time.Second
 
-// Connect is Handshake within ConnectTimeout.
+// Connect is Handshake within connectTimeout.
 func (m *Monitor) Connect() error {
-	ctx, cancel := context.WithTimeout(context.Background(), ConnectTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
 	return m.Handshake(ctx)
 }

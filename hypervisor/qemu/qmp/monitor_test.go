@@ -385,7 +385,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 		m := New(conn)
 		defer m.Disconnect()
 		start := time.Now()
-		if err := m.Connect(); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != ConnectTimeout {
+		if err := m.Connect(); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != connectTimeout {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 	})

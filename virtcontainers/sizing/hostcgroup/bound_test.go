@@ -55,7 +55,7 @@ func TestBoundIsNoLimitAbove(t *testing.T) {
 		if err := s.SetBound(Bound{Memory: 64 << 20}); err != nil {
 			t.Fatal(err)
 		}
-		if short, err := s.AddVM(VM{PID: sleeper(t), Memory: 128 << 20}); short != (Short{}) || err != nil {
+		if short, err := s.addVM(t, VM{PID: sleeper(t), Memory: 128 << 20}); short != (Short{}) || err != nil {
 			t.Errorf("the VM is short of %v, %v", short, err)
 		}
 	})

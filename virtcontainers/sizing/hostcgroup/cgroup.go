@@ -49,7 +49,6 @@ type VM struct {
 // concurrently, except Add, Leave and Dirs.
 type Cgroup struct {
 	path   string
-	only   bool
 	places []place
 	proc   string // where processes are read; tests replace it
 }
@@ -89,7 +88,7 @@ func New(opts Options) (*Cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cgroup{path: path, only: opts.Only, proc: "/proc"}
+	c := &Cgroup{path: path, proc: "/proc"}
 	for _, h := range found {
 		p := place{hierarchy: h, home: h.of(self), shim: opts.Shim.in(h)}
 		if none || opts.Only || h.limitsMemory() || h.has(threadControllers...) || h.has(countsProcesses) {
@@ -200,16 +199,17 @@ func (p place) rest() string {
 }
 
 // AddVM moves a VM, with the kernel's threads that work for it (workers.go), and may be
-// called again when the VM gets another vCPU or more memory. If a limit above the pod's
-// cgroup leaves no room for the VM, the VM is charged to the overhead, and short has that
-// limit; otherwise, and with Options.Only, short is zero.
-func (c *Cgroup) AddVM(vm VM) (short Short, err error) {
+// called again when the VM gets another vCPU or more memory, or when the limits above the
+// pod's cgroup change (Above.Limits). If one of those leaves no room for the VM, the VM is
+// charged to the overhead, and short has that limit; otherwise, and with Options.Only, short
+// is zero.
+func (c *Cgroup) AddVM(vm VM, limits Limits) (short Short, err error) {
 	now, err := cgroupsOf(vm.PID)
 	if err != nil {
 		return Short{}, err
 	}
 	for _, p := range c.places {
-		less, err := p.addVM(now, vm)
+		less, err := p.addVM(now, vm, limits)
 		if err != nil {
 			return Short{}, err
 		}
@@ -222,12 +222,10 @@ func (c *Cgroup) AddVM(vm VM) (short Short, err error) {
 	return short, nil
 }
 
-func (p place) addVM(now []byte, vm VM) (short Short, err error) {
+func (p place) addVM(now []byte, vm VM, limits Limits) (short Short, err error) {
 	dir := p.rest()
 	if p.apart() && p.limitsMemory() {
-		if short, err = p.shortOf(vm); err != nil {
-			return Short{}, err
-		}
+		short = limits.short(vm, p.unified)
 		if dir = p.pod; short != (Short{}) {
 			dir = p.overhead
 		}

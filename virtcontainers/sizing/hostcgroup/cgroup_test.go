@@ -55,7 +55,21 @@ func eachVersion(t *testing.T, run func(t *testing.T, root string)) {
 // scene is a parent that only this test uses, and a process.
 type scene struct {
 	*Cgroup
-	parent string
+	root, parent string
+}
+
+// addVM adds a VM under the limits that the host has now.
+func (s *scene) addVM(t *testing.T, vm VM) (Short, error) {
+	t.Helper()
+	above, err := OpenAbove(s.root, s.parent+"/c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, err := above.Limits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.AddVM(vm, limits)
 }
 
 // parentName returns a unique cgroup name.
@@ -81,7 +95,7 @@ func newScene(t *testing.T, root string, only bool) *scene {
 // openScene makes a scene; opts need no names.
 func openScene(t *testing.T, opts Options) *scene {
 	t.Helper()
-	s := &scene{parent: parentName(t)}
+	s := &scene{root: opts.Root, parent: parentName(t)}
 	opts.Path, opts.Name = s.parent+"/c1", s.parent[1:]
 	var err error
 	if s.Cgroup, err = New(opts); err != nil {
@@ -185,7 +199,7 @@ func TestOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Its memory does not matter: the operator has left room for it.
-		if short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vm}, Memory: NoLimit}); short != (Short{}) || err != nil {
+		if short, err := s.addVM(t, VM{PID: vm, VCPUs: []int{vm}, Memory: NoLimit}); short != (Short{}) || err != nil {
 			t.Errorf("AddVM: short by %v, %v", short, err)
 		}
 		for what, pid := range map[string]int{"this process": os.Getpid(), "daemon": daemon, "VM": vm} {
@@ -208,7 +222,7 @@ func TestOverhead(t *testing.T) {
 		s.check(t, "this process", os.Getpid(), s.want("overhead"))
 		vm, vcpu := sleeper(t), startThread(t)
 		s.check(t, "a process that it starts", vm, s.want("overhead"))
-		short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20})
+		short, err := s.addVM(t, VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20})
 		if short != (Short{}) || err != nil {
 			t.Fatalf("AddVM: short by %v, %v", short, err)
 		}
@@ -227,7 +241,7 @@ func TestJoin(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, false)
 		vm, vcpu, other := sleeper(t), startThread(t), sleeper(t)
-		if _, err := s.AddVM(VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20}); err != nil {
+		if _, err := s.addVM(t, VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
 		before := s.where(t, other)
@@ -291,11 +305,11 @@ func TestNoRoomForVM(t *testing.T) {
 			t.Skip("the host's memory controller is in another hierarchy")
 		}
 		vm := sleeper(t)
-		if short, err := s.AddVM(VM{PID: vm, Memory: limit}); short != (Short{}) || err != nil {
+		if short, err := s.addVM(t, VM{PID: vm, Memory: limit}); short != (Short{}) || err != nil {
 			t.Errorf("a VM that just fits: short by %v, %v", short, err)
 		}
 		s.check(t, "VM that fits", vm, s.want("overhead", "memory"))
-		if short, err := s.AddVM(VM{PID: vm, Memory: limit + 1}); short != (Short{Memory: limit}) || err != nil {
+		if short, err := s.addVM(t, VM{PID: vm, Memory: limit + 1}); short != (Short{Memory: limit}) || err != nil {
 			t.Errorf("a VM that does not fit: short by %v, %v", short, err)
 		}
 		s.check(t, "VM that has grown", vm, s.want("overhead"))
@@ -315,7 +329,11 @@ func TestNoRoomForVMInV2(t *testing.T) {
 		memory, short uint64
 		dir           string
 	}{{4096, 0, p.pod}, {4097, 4096, p.overhead}} {
-		short, err := p.addVM(nil, VM{PID: 77, VCPUs: []int{78}, Memory: tt.memory})
+		limits, err := Above{[]parent{{p.hierarchy, filepath.Dir(p.pod)}}}.Limits()
+		if err != nil {
+			t.Fatal(err)
+		}
+		short, err := p.addVM(nil, VM{PID: 77, VCPUs: []int{78}, Memory: tt.memory}, limits)
 		if short != (Short{Memory: tt.short}) || err != nil {
 			t.Errorf("%d bytes: short by %v, %v", tt.memory, short, err)
 		}
@@ -484,7 +502,7 @@ func TestAddFails(t *testing.T) {
 		if err := s.Add(noProcess); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("moving no process: %v", err)
 		}
-		if _, err := s.AddVM(VM{PID: noProcess}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.addVM(t, VM{PID: noProcess}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("moving no machine: %v", err)
 		}
 	})

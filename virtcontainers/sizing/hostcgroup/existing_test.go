@@ -79,7 +79,7 @@ func testExisting(t *testing.T, root string, keep func(hierarchy) bool, only boo
 	if err := s.Add(os.Getpid()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AddVM(VM{PID: vm, Memory: 1 << 20}); err != nil {
+	if _, err := s.addVM(t, VM{PID: vm, Memory: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Add(early); err != nil {

@@ -1,10 +1,13 @@
 package hostcgroup
 
-import "testing"
+import (
+	"path/filepath"
+	"testing"
+)
 
 // A VM is kept out of a cgroup with too low a limit of threads where they would be
 // counted, which is with v2. Plain files stand for the cgroups.
-func TestShortOf(t *testing.T) {
+func TestShort(t *testing.T) {
 	vm := VM{Memory: 4096, Threads: 100}
 	for _, tt := range []struct {
 		name    string
@@ -24,8 +27,8 @@ func TestShortOf(t *testing.T) {
 		for name, text := range tt.files {
 			writeFile(t, h.dir(name), text)
 		}
-		p := place{hierarchy: h, pod: h.dir("a/pod"), overhead: h.dir("b")}
-		if got, err := p.shortOf(vm); got != tt.want || err != nil {
+		limits, err := Above{[]parent{{h, filepath.Dir(h.dir("a/pod"))}}}.Limits()
+		if got := limits.short(vm, h.unified); got != tt.want || err != nil {
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}
 	}

@@ -64,7 +64,7 @@ func TestVhostWorkers(t *testing.T) {
 		proc.has(t, 1<<23+1, name, kernelFlag, 503)
 		proc.lists(t, 1<<23+1) // one that ends after that
 		before := s.where(t, vm)
-		if short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20}); short != (Short{}) || err != nil {
+		if short, err := s.addVM(t, VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20}); short != (Short{}) || err != nil {
 			t.Fatalf("AddVM: short by %v, %v", short, err)
 		}
 		for _, id := range workers {
@@ -75,7 +75,7 @@ func TestVhostWorkers(t *testing.T) {
 		}
 		// One of a device that was attached before the VM leaves the pod's cgroup again.
 		workers = append(workers, proc.child(t, name, kernelFlag, 600))
-		if _, err := s.AddVM(VM{PID: vm, VCPUs: []int{vcpu}, Memory: NoLimit}); err != nil {
+		if _, err := s.addVM(t, VM{PID: vm, VCPUs: []int{vcpu}, Memory: NoLimit}); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range workers {
