@@ -9,6 +9,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+	"github.com/katabox/katabox/internal/intime"
 )
 
 const (
@@ -63,7 +64,7 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 // clearGone removes what QEMU keeps of a device that is gone, which it does for
 // a while even if ctx ends: no guest has to consent to it.
 func (vm *VM) clearGone(ctx context.Context, id string, remains []command) error {
-	ctx, cancel := outlast(ctx)
+	ctx, cancel := intime.Outlast(ctx, cleanupTimeout)
 	defer cancel()
 	for len(remains) > 0 {
 		if err := vm.run(ctx, remains[0]); err != nil && !unknown(err) {
@@ -74,18 +75,6 @@ func (vm *VM) clearGone(ctx context.Context, id string, remains []command) error
 	}
 	vm.unreserve(id)
 	return nil
-}
-
-// outlast returns a context that ends cleanupTimeout after ctx.
-func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
-	after, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		time.AfterFunc(cleanupTimeout, func() { cancel(context.Cause(ctx)) })
-	})
-	return after, func() {
-		stop()
-		cancel(context.Canceled)
-	}
 }
 
 // unplug requests the removal until QEMU has no device of that ID.
