@@ -55,7 +55,7 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 		return err
 	}
 	if err := vm.unplug(ctx, id); err != nil {
-		vm.settle(id, remains)
+		vm.release(id)
 		return err
 	}
 	return vm.clearGone(ctx, id, remains)
@@ -68,7 +68,7 @@ func (vm *VM) clearGone(ctx context.Context, id string, remains []command) error
 	defer cancel()
 	for len(remains) > 0 {
 		if err := vm.run(ctx, remains[0]); err != nil && !unknown(err) {
-			vm.settleGone(id, remains)
+			vm.settle(id, gone, remains)
 			return fmt.Errorf("%w: %w", hypervisor.ErrLeftover, err)
 		}
 		remains = remains[1:]
@@ -95,15 +95,15 @@ func (vm *VM) unplug(ctx context.Context, id string) error {
 		case err != nil && !underWay(err):
 			return err
 		}
-		gone, err := awaitDeleted(ctx, events, id, again.C)
-		if gone || err != nil {
+		deleted, err := awaitDeleted(ctx, events, id, again.C)
+		if deleted || err != nil {
 			return err
 		}
 	}
 }
 
 // awaitDeleted waits until the device is gone, or for the time to ask again.
-func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, again <-chan time.Time) (gone bool, err error) {
+func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, again <-chan time.Time) (deleted bool, err error) {
 	for {
 		select {
 		case ev, ok := <-events.C():
