@@ -20,18 +20,21 @@ import (
 type machine struct {
 	vm    hypervisor.VM
 	files *guestfs.Pod
-	// stays is for machineStays; the undos of the boot run one after the other.
+	// stays is set by stopVM if the machine's process has not ended. Then the undos that
+	// follow leave what it uses, and the record, which names that.
 	stays bool
 }
 
-// errMachineStays is why something of a pod's stays after its end.
-var errMachineStays = errors.New("the machine's process has been killed and has not ended")
+var errMachineStays = errors.New("the machine's process has been killed and has not ended: its user id, cgroups and record stay")
 
-// machineStays reports whether the machine's process exists, or did when an undo has asked
-// first: what is left for it then is in the record, which has to stay, too.
-func (m *machine) machineStays() bool {
-	m.stays = m.stays || m.vm != nil && !closed(m.vm.Done())
-	return m.stays
+// stopVM stops the machine. The undos of the boot, which run one after the other, call it
+// before those of what the machine uses.
+func (m *machine) stopVM(ctx context.Context) error {
+	err := m.vm.Stop(ctx)
+	if m.stays = !closed(m.vm.Done()); m.stays {
+		return errors.Join(errMachineStays, err)
+	}
+	return err
 }
 
 // whileAlive returns a context that also ends when the VM or virtiofsd does.

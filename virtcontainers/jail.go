@@ -80,8 +80,8 @@ func (j *jail) makeMemoryDir(dir, name string, state *persist.Store) error {
 // closeJail releases what openJail reserved, unless the machine has not ended: no other
 // may run as its user.
 func (s *Sandbox) closeJail(context.Context) error {
-	if s.machineStays() {
-		return errMachineStays
+	if s.stays {
+		return nil
 	}
 	return s.jail.close()
 }

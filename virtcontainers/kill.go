@@ -29,6 +29,7 @@ import (
 // the guest run again.
 
 const (
+	sigkill = uint32(unix.SIGKILL)
 	// probeWait bounds asking the guest whether a killed process still runs.
 	probeWait = 5 * time.Second
 	// slowGuest is the factor by which timeouts are longer for a guest under
@@ -49,16 +50,17 @@ func (s *Sandbox) killTimeout() time.Duration {
 // expectEnd has the end of the process enforced if the signal ends it in any
 // case. It reports whether it does.
 func (p *Process) expectEnd(signal uint32) bool {
-	if signal != uint32(unix.SIGKILL) {
+	if signal != sigkill {
 		return false
 	}
 	p.mu.Lock()
-	first := !p.killed
-	p.killed = true
+	first := !closed(p.doomed)
+	if first {
+		close(p.doomed)
+	}
 	p.mu.Unlock()
 	s := p.container.sandbox
 	if first {
-		close(p.doomed)
 		select {
 		case s.kills <- p:
 		case <-s.lifeCtx.Done():

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/internal/intime"
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
@@ -38,7 +39,8 @@ type Process struct {
 
 	// heard is closed by the guest's first report of the exit.
 	heard chan struct{}
-	// doomed is closed when the process gets its first SIGKILL.
+	// doomed is closed, under mu, when the process gets its first SIGKILL: its end is
+	// enforced from then on.
 	doomed chan struct{}
 	// unsent has an entry when a SIGKILL may not have reached the guest.
 	unsent chan struct{}
@@ -46,8 +48,6 @@ type Process struct {
 	mu    sync.Mutex // guards what follows
 	state State
 	end   ending
-	// killed is set once the end of the process is being enforced.
-	killed bool
 	// left is set if the guest may still run the process, whose exit was recorded
 	// without its report.
 	left bool
@@ -163,20 +163,44 @@ func (p *Process) start(ctx context.Context) error {
 		return err
 	}
 	if p.execID != "" {
-		if err := p.connect(ctx, client); err != nil {
-			return err
-		}
-	} else {
-		defer p.container.sandbox.timed(p.container.ID, startSpan, startAction)()
-		if err := p.container.awaitNetwork(ctx); err != nil {
-			return err
-		}
-		p.container.sandbox.network.OpenResolvers(ctx, p.container.Bundle.ResolvConf())
-	}
-	if p.execID != "" {
-		return p.startInGuest(ctx, client)
+		return p.startExec(ctx, client)
 	}
 	return p.startInit(ctx, client)
+}
+
+func (p *Process) startExec(ctx context.Context, client *guest.Client) error {
+	if err := p.connect(ctx, client); err != nil {
+		return err
+	}
+	_, err := client.Task().Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
+	return guest.Err(err)
+}
+
+// startInit starts an init, or lets that of a restored container continue, and runs the
+// hooks that follow. It goes on for a while if its caller gives it up: the guest would run
+// the init all the same, and it would count as created.
+func (p *Process) startInit(ctx context.Context, client *guest.Client) error {
+	c := p.container
+	defer c.sandbox.timed(c.ID, startSpan, startAction)()
+	if err := c.awaitNetwork(ctx); err != nil {
+		return err
+	}
+	c.sandbox.network.OpenResolvers(ctx, c.Bundle.ResolvConf())
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	ctx, cancel := intime.Outlast(ctx, guest.CallTimeout)
+	defer cancel()
+	var err error
+	if c.restored != nil {
+		_, err = client.Task().Resume(ctx, &task.ResumeRequest{ID: c.ID})
+	} else {
+		_, err = client.Task().Start(ctx, &task.StartRequest{ID: c.ID})
+	}
+	if err != nil {
+		return guest.Err(err)
+	}
+	return c.runPoststart(ctx)
 }
 
 // awaitNetwork gives the guest the network that the engine has made since the
@@ -190,47 +214,6 @@ func (c *Container) awaitNetwork(ctx context.Context) error {
 		return fmt.Errorf("give the guest the network of its namespace: %w", err)
 	}
 	return nil
-}
-
-// startInit is startInGuest for an init, with the hooks that follow. It goes on for a while
-// if its caller gives it up: the guest would run the init all the same, and it would count
-// as created.
-func (p *Process) startInit(ctx context.Context, client *guest.Client) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	ctx, cancel := outlast(ctx)
-	defer cancel()
-	if err := p.startInGuest(ctx, client); err != nil {
-		return err
-	}
-	return p.container.runPoststart(ctx)
-}
-
-// outlast returns a context that ends guest.CallTimeout after ctx.
-func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
-	after := context.WithoutCancel(ctx)
-	if end, ok := ctx.Deadline(); ok {
-		return context.WithDeadline(after, end.Add(guest.CallTimeout))
-	}
-	after, cancel := context.WithCancelCause(after)
-	stop := context.AfterFunc(ctx, func() {
-		time.AfterFunc(guest.CallTimeout, func() { cancel(context.Cause(ctx)) })
-	})
-	return after, func() {
-		stop()
-		cancel(context.Canceled)
-	}
-}
-
-// startInGuest runs the process; the init of a restored container runs on.
-func (p *Process) startInGuest(ctx context.Context, client *guest.Client) error {
-	if p.execID == "" && p.container.restored != nil {
-		_, err := client.Task().Resume(ctx, &task.ResumeRequest{ID: p.container.ID})
-		return guest.Err(err)
-	}
-	_, err := client.Task().Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
-	return guest.Err(err)
 }
 
 // connect opens the process's stdio at both ends.

@@ -73,7 +73,7 @@ func (p *Process) awaitReader(ctx context.Context, n drained) bool {
 	}
 	p.mu.Lock()
 	p.giveUpReader = cancel
-	if p.killed {
+	if closed(p.doomed) {
 		cancel()
 	}
 	p.mu.Unlock()

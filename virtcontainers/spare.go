@@ -274,19 +274,17 @@ func (s *Sandbox) adoptRecord(from *Sandbox) error {
 // endAdopted ends what the spare has made, each part within its own time, as the
 // steps that made them would be undone.
 func (s *Sandbox) endAdopted(ctx context.Context) error {
-	from := s.spare.pod
 	var errs []error
 	for _, end := range []func(context.Context) error{
-		func(context.Context) error { return from.client.Close() },
-		from.vm.Stop,
-		func(context.Context) error { return from.transport.Close() },
-		from.closeJail,
-		from.files.Close,
+		func(context.Context) error { return s.spare.pod.client.Close() },
+		s.stopVM,
+		func(context.Context) error { return s.transport.Close() },
+		s.closeJail,
+		s.files.Close,
 	} {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		errs = append(errs, end(ctx))
 		cancel()
 	}
-	s.stays = from.stays // the pod's record names the machine now
 	return errors.Join(errs...)
 }

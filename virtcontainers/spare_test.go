@@ -556,3 +556,20 @@ func TestRefill(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The record of a pod stays if its machine, which was a spare's, has not ended.
+func TestAdoptedMachineStays(t *testing.T) {
+	host, opts := spareHost(t)
+	spare, _ := makeSpare(t, host, opts)
+	p, err := newOn(t, host, opts, spare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Monitor.Fail(fake.StepStop, errInjected)
+	err = p.Stop(t.Context())
+	if !errors.Is(err, errInjected) || strings.Count(err.Error(), "has not ended") != 1 {
+		t.Errorf("Stop: %v", err)
+	}
+	host.VM().Die(errDied)
+	removeMarked(t, host)
+}

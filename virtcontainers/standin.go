@@ -197,8 +197,6 @@ func (c *Container) watchStandIn() {
 	}
 }
 
-const sigkill = 9
-
 // passSignalWait bounds how long the guest may take to pass a signal on.
 const passSignalWait = 10 * time.Second
 

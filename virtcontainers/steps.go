@@ -32,7 +32,7 @@ func (s *Sandbox) bootSteps() []step {
 		{"standins", s.openStandIns, func(ctx context.Context) error { return s.standIns.close(ctx, s.Containers()) }},
 		{"share", s.openFiles, func(ctx context.Context) error { return s.files.Close(ctx) }},
 		{"user", s.openJail, s.closeJail},
-		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
+		{"vm", s.launchVM, s.stopVM},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"network", func(ctx context.Context) error { return s.network.Plug(ctx, s.vm) }, nil},
 		{"pod-standin", func(context.Context) error {
@@ -45,7 +45,7 @@ func (s *Sandbox) bootSteps() []step {
 		{"hardware", s.attachDevices, nil},
 		{"account", func(ctx context.Context) error { return s.sizing.Account(ctx, s.vm, s.files.DaemonPID()) }, nil},
 		// The machine stops before what it uses goes away.
-		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
+		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, s.stopVM},
 		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
 		{"charge", func(ctx context.Context) error { return s.sizing.ChargeCPUs(ctx) }, nil},
 		{"forward", func(ctx context.Context) error { return s.network.Forward(ctx) }, func(ctx context.Context) error { return s.network.StopForward(ctx) }},
@@ -93,7 +93,7 @@ func (s *Sandbox) openState(context.Context) error {
 // closeState removes the record. That of a machine that has not ended stays: with the
 // mark, a later start on this host removes what it names (SweepAbandoned).
 func (s *Sandbox) closeState(context.Context) error {
-	if s.machineStays() {
+	if s.stays {
 		return persist.BeginRemoval(s.platform.StateDir(), s.platform.Owner.Name(s.ID))
 	}
 	return s.state.Remove()
@@ -108,9 +108,9 @@ func (s *Sandbox) openCgroup(ctx context.Context) error {
 // closeCgroup removes the pod's cgroups, unless the machine has not ended: it would be
 // moved out of its limits.
 func (s *Sandbox) closeCgroup(ctx context.Context) error {
-	if s.machineStays() {
+	if s.stays {
 		s.sizing.LeaveCgroup()
-		return errMachineStays
+		return nil
 	}
 	return s.sizing.CloseCgroup(ctx)
 }
@@ -178,7 +178,7 @@ func (s *Sandbox) start(ctx context.Context, spec hypervisor.Spec, launch func(c
 	}
 	s.vm = vm
 	if err := s.state.UpdateWith(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {
-		return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
+		return errors.Join(err, s.stopVM(context.WithoutCancel(ctx)))
 	}
 	return nil
 }

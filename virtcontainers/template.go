@@ -220,7 +220,7 @@ func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
 	steps := []step{
 		{"state", s.openState, s.closeState},
 		{"user", s.openJail, s.closeJail},
-		{"vm", func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
+		{"vm", func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }, s.stopVM},
 		// The first device has the same PCI slot in every machine that starts
 		// from this one. Without any device the guest would leave no room for
 		// others.

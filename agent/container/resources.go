@@ -15,15 +15,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// unifiedKeys are the files of a cgroup that a spec may set by their names
-// (linux.resources.unified): what a container may use of its guest, in numbers
-// that mean the same on the host (Documentation/admin-guide/cgroup-v2.rst).
-var unifiedKeys = map[string]bool{
-	"cpu.idle": true, "cpu.max": true, "cpu.weight": true, "io.weight": true,
-	"memory.high": true, "memory.low": true, "memory.min": true, "memory.oom.group": true, "memory.swap.max": true,
-	"pids.max": true,
-}
-
 // hugepageSize is how the files of the hugetlb controller name a page size.
 var hugepageSize = regexp.MustCompile(`^[1-9][0-9]*[KMG]B$`)
 
@@ -45,7 +36,7 @@ func fitResources(r *specs.LinuxResources, has func(file string) bool) (lost []s
 	})
 	unified := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(r.Unified)) {
-		if unifiedKeys[key] && has(key) {
+		if mayName(key) && has(key) {
 			unified[key] = r.Unified[key]
 		} else {
 			lost = append(lost, "the cgroup's file "+key)

@@ -51,54 +51,29 @@ func (c *Container) Update(ctx context.Context, res *specs.LinuxResources) error
 	return nil
 }
 
-// setLimits sets all limits, or none if it fails or ctx ends. cgroupMu must be held.
+// setLimits sets all limits. If it fails or ctx ends, those in force are the ones of
+// before. cgroupMu must be held.
 func (c *Container) setLimits(ctx context.Context, limits *cgroups.Resources) error {
 	if err := lateUpdate(ctx); err != nil {
 		return err
 	}
-	before := c.resources
-	before.Freezer = cgroups.Undefined
-	err := c.cgroups.Set(limits)
+	dir := c.cgroups.Path("")
+	before, err := saveLimits(dir, limits)
+	if err != nil {
+		return err
+	}
+	err = c.cgroups.Set(limits)
 	if err == nil {
 		err = lateUpdate(ctx)
 	}
 	if err == nil {
 		return nil
 	}
-	if undo := c.cgroups.Set(lifted(before, limits)); undo != nil {
+	undo := restoreLimits(before, func(l savedLimit) error { return l.restore(dir) })
+	if undo != nil {
 		log.L.WithField("container", c.id).Warnf("a failed update of its limits cannot be undone: %v", undo)
 	}
 	return err
-}
-
-// lifted returns limits that undo others: where before has none and they have one, it is
-// none explicitly. What is zero is not written (cgroups/fs2).
-func lifted(before, limits *cgroups.Resources) *cgroups.Resources {
-	undo := *before
-	lift := func(limit *int64, set int64) {
-		if *limit == 0 && set != 0 {
-			*limit = -1
-		}
-	}
-	lift(&undo.Memory, limits.Memory)
-	lift(&undo.MemorySwap, limits.MemorySwap)
-	lift(&undo.CpuQuota, limits.CpuQuota)
-	if undo.PidsLimit == nil && limits.PidsLimit != nil {
-		undo.PidsLimit = new(int64(-1))
-	}
-	if undo.CpuWeight == 0 && limits.CpuWeight != 0 {
-		undo.CpuWeight = 100 // cgroup-v2.rst, "cpu.weight"
-	}
-	if undo.MemoryReservation == 0 && limits.MemoryReservation != 0 {
-		undo.Unified = maps.Clone(before.Unified)
-		if undo.Unified == nil {
-			undo.Unified = map[string]string{}
-		}
-		if undo.Unified["memory.low"] == "" {
-			undo.Unified["memory.low"] = "0"
-		}
-	}
-	return &undo
 }
 
 // lateUpdate is the error of an update for which the host does not wait any more.
@@ -168,13 +143,9 @@ func mergeHugepages(to, from []*cgroups.HugepageLimit) []*cgroups.HugepageLimit 
 // fields and would win.
 func mergeUnified(to map[string]string, from *cgroups.Resources) map[string]string {
 	merged := maps.Clone(to)
-	for file, now := range map[string]bool{
-		"cpu.idle": from.CPUIdle != nil, "cpu.max": from.CpuQuota != 0 || from.CpuPeriod != 0, "cpu.weight": from.CpuWeight != 0,
-		"io.weight": from.BlkioWeight != 0, "memory.low": from.MemoryReservation != 0, "memory.swap.max": from.MemorySwap != 0,
-		"pids.max": from.PidsLimit != nil,
-	} {
-		if now {
-			delete(merged, file)
+	for _, l := range limitFiles {
+		if l.field != nil && l.field(from) {
+			delete(merged, l.file)
 		}
 	}
 	if merged == nil {

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -77,20 +78,21 @@ func TestCheckBeforeUpdateIsOfOneUpdate(t *testing.T) {
 	}
 }
 
-// recordedCgroup is a cgroup whose limits are recorded.
+// recordedCgroup is a cgroup whose CPU quotas are recorded.
 type recordedCgroup struct {
 	cgroups.Manager
 	dir   string
-	set   []int64 // its CPU quotas
+	set   []string // in cpu.max
 	onSet func()
 }
 
 func (c *recordedCgroup) Path(string) string { return c.dir }
 
 func (c *recordedCgroup) Set(r *cgroups.Resources) error {
-	c.set = append(c.set, r.CpuQuota)
+	quota := strconv.FormatInt(r.CpuQuota, 10)
+	c.set = append(c.set, quota)
 	c.onSet()
-	return nil
+	return os.WriteFile(filepath.Join(c.dir, "cpu.max"), []byte(quota), 0o600)
 }
 
 // endingCgroup is the cgroup of a container that ends before its use is read.
@@ -126,19 +128,6 @@ func TestUpdateWhileItEnds(t *testing.T) {
 	}
 }
 
-// A first limit is undone by none, and what was set before by what it was.
-func TestLifted(t *testing.T) {
-	limits := &cgroups.Resources{Memory: 5, MemorySwap: 6, CpuQuota: 7, PidsLimit: new(int64(8)), CpuWeight: 9, MemoryReservation: 10}
-	got := lifted(&cgroups.Resources{}, limits)
-	want := &cgroups.Resources{Memory: -1, MemorySwap: -1, CpuQuota: -1, PidsLimit: new(int64(-1)), CpuWeight: 100, Unified: map[string]string{"memory.low": "0"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(limits, lifted(limits, limits)); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // An update that takes effect when the host does not wait for it any more is undone.
 func TestUpdateForNoHost(t *testing.T) {
 	init, err := openInit(os.Getpid())
@@ -148,16 +137,16 @@ func TestUpdateForNoHost(t *testing.T) {
 	defer func() { _ = init.close(passBarriers) }()
 	for name, test := range map[string]struct {
 		early bool
-		had   int64
-		set   []int64
+		had   string
+		set   []string
 	}{
-		"while they are set":   {false, 1000, []int64{2000, 1000}},
-		"while a first one is": {false, 0, []int64{2000, -1}},
-		"before":               {true, 1000, nil},
+		"while they are set":   {false, "1000 100000", []string{"2000"}},
+		"while a first one is": {false, "max 100000", []string{"2000"}},
+		"before":               {true, "1000 100000", nil},
 	} {
 		ctx, giveUp := context.WithCancel(t.Context())
-		cgroup := &recordedCgroup{dir: t.TempDir(), onSet: giveUp}
-		before := &cgroups.Resources{CpuQuota: test.had}
+		cgroup := &recordedCgroup{dir: newCgroupDir(t, map[string]string{"cpu.max": test.had}), onSet: giveUp}
+		before := &cgroups.Resources{CpuQuota: 1000}
 		c := &Container{id: "c", init: init, cgroups: cgroup, resources: before}
 		if test.early {
 			giveUp()
@@ -166,6 +155,9 @@ func TestUpdateForNoHost(t *testing.T) {
 		err := c.Update(ctx, &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota}})
 		if !errors.Is(err, context.Canceled) || !slices.Equal(cgroup.set, test.set) || c.resources != before {
 			t.Errorf("%s: %v, set %v, remembered %v", name, err, cgroup.set, c.resources.CpuQuota)
+		}
+		if got := filesIn(t, cgroup.dir)["cpu.max"]; got != test.had+"\n" {
+			t.Errorf("%s: in force is %q, want %q", name, got, test.had)
 		}
 		giveUp()
 	}

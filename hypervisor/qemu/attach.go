@@ -63,7 +63,7 @@ func (vm *VM) noteDisk() {
 
 // place finds a slot for a device and carries out its plan.
 func (vm *VM) place(ctx context.Context, id string, p plan) error {
-	if remains, ok := vm.claimGone(id); ok {
+	if remains, ok := vm.claimIn(id, gone); ok {
 		if err := vm.clearGone(ctx, id, remains); err != nil {
 			return fmt.Errorf("remove what an earlier device left: %w", err)
 		}
@@ -77,11 +77,11 @@ func (vm *VM) place(ctx context.Context, id string, p plan) error {
 	err = vm.plug(ctx, p)
 	switch {
 	case err == nil:
-		vm.settle(id, p.remains())
+		vm.settle(id, attached, p.remains())
 	case refused(err):
 		vm.unreserve(id)
 	default:
-		vm.settleUnsure(id, p.left())
+		vm.settle(id, unsure, p.left())
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+	"github.com/katabox/katabox/internal/intime"
 )
 
 const (
@@ -54,7 +55,7 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 		return err
 	}
 	if err := vm.unplug(ctx, id); err != nil {
-		vm.settle(id, remains)
+		vm.release(id)
 		return err
 	}
 	return vm.clearGone(ctx, id, remains)
@@ -63,29 +64,17 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 // clearGone removes what QEMU keeps of a device that is gone, which it does for
 // a while even if ctx ends: no guest has to consent to it.
 func (vm *VM) clearGone(ctx context.Context, id string, remains []command) error {
-	ctx, cancel := outlast(ctx)
+	ctx, cancel := intime.Outlast(ctx, cleanupTimeout)
 	defer cancel()
 	for len(remains) > 0 {
 		if err := vm.run(ctx, remains[0]); err != nil && !unknown(err) {
-			vm.settleGone(id, remains)
+			vm.settle(id, gone, remains)
 			return fmt.Errorf("%w: %w", hypervisor.ErrLeftover, err)
 		}
 		remains = remains[1:]
 	}
 	vm.unreserve(id)
 	return nil
-}
-
-// outlast returns a context that ends cleanupTimeout after ctx.
-func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
-	after, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		time.AfterFunc(cleanupTimeout, func() { cancel(context.Cause(ctx)) })
-	})
-	return after, func() {
-		stop()
-		cancel(context.Canceled)
-	}
 }
 
 // unplug requests the removal until QEMU has no device of that ID.
@@ -106,15 +95,15 @@ func (vm *VM) unplug(ctx context.Context, id string) error {
 		case err != nil && !underWay(err):
 			return err
 		}
-		gone, err := awaitDeleted(ctx, events, id, again.C)
-		if gone || err != nil {
+		deleted, err := awaitDeleted(ctx, events, id, again.C)
+		if deleted || err != nil {
 			return err
 		}
 	}
 }
 
 // awaitDeleted waits until the device is gone, or for the time to ask again.
-func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, again <-chan time.Time) (gone bool, err error) {
+func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, again <-chan time.Time) (deleted bool, err error) {
 	for {
 		select {
 		case ev, ok := <-events.C():

@@ -17,10 +17,9 @@ func (vm *VM) GrowDisk(ctx context.Context, id string, bytes uint64) error {
 }
 
 func (vm *VM) growDisk(ctx context.Context, id string, bytes uint64) error {
-	remains, err := vm.claim(id)
-	if err != nil {
+	if _, err := vm.claim(id); err != nil {
 		return err
 	}
-	defer vm.settle(id, remains)
+	defer vm.release(id)
 	return vm.mon.Execute(ctx, "block_resize", map[string]any{"node-name": nodePrefix + id, "size": bytes}, nil)
 }

@@ -10,17 +10,17 @@ import (
 // The caller of Attach detaches what QEMU has not confirmed; these devices have no
 // caller. After such an attempt the next need asks QEMU what came of it.
 func (vm *VM) placeOwn(ctx context.Context, id string, p plan) error {
-	remains, ok := vm.claimUnsure(id)
+	remains, ok := vm.claimIn(id, unsure)
 	if !ok {
 		return vm.place(ctx, id, p)
 	}
 	there, err := vm.hasDevice(ctx, id)
 	switch {
 	case err != nil:
-		vm.settleUnsure(id, remains)
+		vm.release(id)
 		return fmt.Errorf("find the device of an earlier attempt: %w", err)
 	case there:
-		vm.settle(id, p.remains())
+		vm.settle(id, attached, p.remains())
 		return nil
 	}
 	if err := vm.clearGone(ctx, id, remains); err != nil {

@@ -8,14 +8,25 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
+// deviceState is whether QEMU has a device whose ID is in use.
+type deviceState int
+
+const (
+	attached deviceState = iota // or being attached
+	unsure                      // QEMU has not answered whether it is attached
+	gone                        // only remains are left to be done
+)
+
 // device is what is known about an ID in use.
+//
+//	reserve ──> busy <───claim, claimIn─── attached, unsure, gone
+//	             │ └───settle, release──────────────^
+//	             └──unreserve──> free
 type device struct {
-	bus  bus
-	at   int  // its place on the bus
-	busy bool // Attach or Detach works on it
-	gone bool // only remains are left to be done
-	// unsure is set if QEMU has not answered whether the device is attached.
-	unsure bool
+	bus   bus
+	at    int // its place on the bus
+	state deviceState
+	busy  bool // a call works on it
 	// remains has the commands to run once the device is gone.
 	remains []command
 }
@@ -78,28 +89,18 @@ func (vm *VM) freePlace(b bus) (at int, ok bool) {
 }
 
 // settle ends the work on an ID that stays in use.
-func (vm *VM) settle(id string, remains []command) {
+func (vm *VM) settle(id string, state deviceState, remains []command) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	d := vm.devices[id]
-	d.busy, d.unsure, d.remains = false, false, remains
+	d.busy, d.state, d.remains = false, state, remains
 }
 
-// settleUnsure ends the work on an ID of which QEMU may or may not have the device.
-func (vm *VM) settleUnsure(id string, remains []command) {
+// release ends the work on an ID about whose device nothing new is known.
+func (vm *VM) release(id string) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
-	d := vm.devices[id]
-	d.busy, d.unsure, d.remains = false, true, remains
-}
-
-// settleGone ends the work on an ID whose device is gone, and which stays in use
-// for what remains of it.
-func (vm *VM) settleGone(id string, remains []command) {
-	vm.mu.Lock()
-	defer vm.mu.Unlock()
-	d := vm.devices[id]
-	d.busy, d.gone, d.remains = false, true, remains
+	vm.devices[id].busy = false
 }
 
 // unreserve frees an ID and its place.
@@ -109,7 +110,7 @@ func (vm *VM) unreserve(id string) {
 	delete(vm.devices, id)
 }
 
-// claim begins the removal of a device. settle or unreserve must follow.
+// claim begins work on a caller's device. settle, release or unreserve must follow.
 func (vm *VM) claim(id string) (remains []command, err error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -118,30 +119,18 @@ func (vm *VM) claim(id string) (remains []command, err error) {
 		return nil, err
 	}
 	if d.busy {
-		return nil, fmt.Errorf("device %q is being attached or detached: %w", id, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("another call works on device %q: %w", id, errdefs.ErrFailedPrecondition)
 	}
 	d.busy = true
 	return d.remains, nil
 }
 
-// claimGone claims an ID whose device is gone, if it is one.
-func (vm *VM) claimGone(id string) (remains []command, ok bool) {
+// claimIn is claim for any device, if it is in that state and no call works on it.
+func (vm *VM) claimIn(id string, state deviceState) (remains []command, ok bool) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	d, ok := vm.devices[id]
-	if !ok || !d.gone || d.busy {
-		return nil, false
-	}
-	d.busy = true
-	return d.remains, true
-}
-
-// claimUnsure claims an ID of which QEMU may have the device, if it is one.
-func (vm *VM) claimUnsure(id string) (remains []command, ok bool) {
-	vm.mu.Lock()
-	defer vm.mu.Unlock()
-	d, ok := vm.devices[id]
-	if !ok || !d.unsure || d.busy {
+	if !ok || d.state != state || d.busy {
 		return nil, false
 	}
 	d.busy = true

@@ -80,7 +80,7 @@ func (vm *VM) missing() (ids []string) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(vm.awaitedDevices())) {
-		if d := vm.devices[id]; d == nil || d.gone {
+		if d := vm.devices[id]; d == nil || d.state == gone {
 			ids = append(ids, id)
 		}
 	}
@@ -109,7 +109,7 @@ func (vm *VM) places() (map[string]hypervisor.PCIPath, error) {
 	defer vm.mu.Unlock()
 	all := make(map[string]hypervisor.PCIPath, len(vm.devices))
 	for id, d := range vm.devices {
-		if d.gone {
+		if d.state == gone {
 			continue
 		}
 		if d.bus != pciBus || !deviceID.MatchString(id) {

@@ -3,9 +3,12 @@ package network
 import (
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -53,4 +56,43 @@ func TestAttachWithoutAnAnswer(t *testing.T) {
 			ping(t, p, vm.taps[vm.order[1]][0], "eth0")
 		})
 	}
+}
+
+// What an abandoned attempt could not undo stays in the record, for the next one and for
+// Clean. What it has undone does not: another VM's may have the same names.
+func TestAbandonedJoint(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]bool{"undone": false, "not undone": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			var saved string
+			n, vm := p.open(t, Options{Save: func(data []byte) error { saved = string(data); return nil }}), newMachine(t)
+			packets := n.ns.packets
+			ctx, cancel := context.WithCancel(t.Context())
+			vm.unanswered = func() error {
+				cancel()
+				if fails {
+					n.ns.packets = closedFile(t)
+				}
+				return errNoAnswer
+			}
+			if err := n.Plug(ctx, vm); !errors.Is(err, errNoAnswer) || errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EBADF) != fails {
+				t.Errorf("Plug: %v", err)
+			}
+			n.ns.packets = packets
+			must(t, n.save())
+			if tap := tapName(linkOf(t, p.ns, "eth0").Attrs().Index); strings.Contains(saved, tap) != fails {
+				t.Errorf("the record is %s", saved)
+			}
+		})
+	}
+}
+
+func closedFile(t *testing.T) *os.File {
+	t.Helper()
+	file, err := os.Open(os.DevNull)
+	must(t, err)
+	must(t, file.Close())
+	return file
 }

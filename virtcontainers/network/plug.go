@@ -178,7 +178,17 @@ func (n *Network) unplug(ctx context.Context, vm Machine, c *nic) error {
 	if errdefs.IsNotFound(err) || errdefs.IsNotImplemented(err) {
 		err = nil
 	}
-	return errors.Join(err, n.ns.undo(c.made))
+	return errors.Join(err, n.undo(c))
+}
+
+// undo undoes what was made for a NIC. Then it is forgotten: another VM's joint of the
+// same link has the same names.
+func (n *Network) undo(c *nic) error {
+	if err := n.ns.undo(c.made); err != nil {
+		return err
+	}
+	c.made = joint{Link: c.made.Link}
+	return nil
 }
 
 // refresh brings what was made for links up to date with them.
@@ -346,8 +356,8 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 func (n *Network) abandon(ctx context.Context, vm Machine, c *nic, p *plan) error {
 	c.made, c.gone = p.made, true
 	if ctx.Err() != nil {
-		n.nics[p.link.index] = &nic{id: c.id, gone: true}
-		return n.ns.undo(c.made)
+		n.nics[p.link.index] = c
+		return n.undo(c)
 	}
 	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
