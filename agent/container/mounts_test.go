@@ -1,6 +1,9 @@
 package container
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -50,6 +53,46 @@ func TestBindDataIsRefusedByLibcontainer(t *testing.T) {
 		_, err = libcontainer.Create(t.TempDir(), "c", config)
 		if (err == nil) != drop {
 			t.Errorf("dropped %v: %v", drop, err)
+		}
+	}
+}
+
+// In a user namespace a sysfs becomes a bind mount, which may follow a link: the image
+// would choose where the container has it.
+func TestCheckSysfs(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "sys"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"link": "/sys", "dir": "/", "out": t.TempDir()} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	users := []specs.LinuxNamespace{{Type: specs.UserNamespace}}
+	refused := `mount at %s: filesystem "sysfs" must be mounted on ordinary directory`
+	for _, test := range []struct {
+		namespaces  []specs.LinuxNamespace
+		destination string
+		refused     bool
+	}{
+		{users, "/sys", false}, {users, "/dir/sys/", false}, {users, "/missing/sys", false}, {users, "/file", true},
+		{users, "/link", true}, {users, "link", true}, {users, "/dir/link", true}, {users, "/out", true},
+		{users, "/link/", true}, {nil, "/link", false}, // of these libcontainer decides
+	} {
+		spec := &specs.Spec{
+			Root: &specs.Root{Path: root}, Linux: &specs.Linux{Namespaces: test.namespaces},
+			Mounts: []specs.Mount{{Destination: "/link", Type: "tmpfs"}, {Destination: test.destination, Type: "sysfs", Source: "sysfs"}},
+		}
+		want := ""
+		if test.refused {
+			want = fmt.Sprintf(refused, test.destination)
+		}
+		if err := checkSysfs(spec); (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%s: error %v, want %q", test.destination, err, want)
 		}
 	}
 }

@@ -147,6 +147,9 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 }
 
 func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
+	if err := checkSysfs(spec); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", at.ID, err)
+	}
 	netSysctls := Adjust(spec, at)
 	ipcSysctls, names := takeIPCSysctls(spec.Linux, at), takeUTSNames(spec, at)
 	if dropped := dropBindData(spec.Mounts); len(dropped) > 0 {
