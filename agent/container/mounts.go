@@ -39,6 +39,29 @@ func dropBindData(mounts []specs.Mount) (dropped []string) {
 	return dropped
 }
 
+// fitNoswap removes the option noswap from mounts of tmpfs, in place, unless the kernel
+// takes it (Linux 6.4). A guest has no swap, and a kernel that does not know the option
+// refuses the mount.
+func fitNoswap(mounts []specs.Mount, takes func() bool) {
+	const option = "noswap"
+	for i := range mounts {
+		m := &mounts[i]
+		if m.Type == "tmpfs" && slices.Contains(m.Options, option) && !takes() {
+			m.Options = slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return o == option })
+		}
+	}
+}
+
+// takesNoswap reports whether the kernel's tmpfs has the option noswap.
+func takesNoswap() bool {
+	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.FsconfigSetFlag(fd, "noswap") == nil
+}
+
 // isBind reports whether libcontainer takes m for a bind mount
 // (specconv, createLibcontainerMount).
 func isBind(m *specs.Mount) bool {

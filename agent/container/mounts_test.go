@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 func TestDropBindData(t *testing.T) {
@@ -31,6 +32,45 @@ func TestDropBindData(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, mounts); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A kernel that does not know noswap must not see it, and one that knows it shows it.
+func TestFitNoswap(t *testing.T) {
+	mounts := func() []specs.Mount {
+		return []specs.Mount{
+			{Destination: "/tmp", Type: "tmpfs", Options: []string{"noswap", "size=1m", "noswap"}},
+			{Destination: "/run", Type: "tmpfs", Options: []string{"size=1m"}},
+			{Destination: "/data", Type: "ext4", Options: []string{"noswap"}},
+		}
+	}
+	want := mounts()
+	want[0].Options = []string{"size=1m"}
+	old := mounts()
+	fitNoswap(old, func() bool { return false })
+	if diff := cmp.Diff(want, old); diff != "" {
+		t.Error(diff)
+	}
+	recent := mounts()
+	fitNoswap(recent, func() bool { return true })
+	if diff := cmp.Diff(mounts(), recent); diff != "" {
+		t.Error(diff)
+	}
+	fitNoswap(mounts()[1:], func() bool { t.Error("the kernel is asked for no mount"); return true })
+}
+
+// What a mount of the option says is what the kernel is asked.
+func TestTakesNoswap(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, "noswap")
+	if err == nil {
+		defer unix.Unmount(dir, 0)
+	}
+	if got := takesNoswap(); got != (err == nil) {
+		t.Errorf("%t, and the mount: %v", got, err)
 	}
 }
 
