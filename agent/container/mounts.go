@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // dropBindData removes file system options from bind mounts, in place, and
@@ -38,6 +39,29 @@ func dropBindData(mounts []specs.Mount) (dropped []string) {
 	return dropped
 }
 
+// fitNoswap removes the option noswap from mounts of tmpfs, in place, unless the kernel
+// takes it (Linux 6.4). A guest has no swap, and a kernel that does not know the option
+// refuses the mount.
+func fitNoswap(mounts []specs.Mount, takes func() bool) {
+	const option = "noswap"
+	for i := range mounts {
+		m := &mounts[i]
+		if m.Type == "tmpfs" && slices.Contains(m.Options, option) && !takes() {
+			m.Options = slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return o == option })
+		}
+	}
+}
+
+// takesNoswap reports whether the kernel's tmpfs has the option noswap.
+func takesNoswap() bool {
+	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.FsconfigSetFlag(fd, "noswap") == nil
+}
+
 // isBind reports whether libcontainer takes m for a bind mount
 // (specconv, createLibcontainerMount).
 func isBind(m *specs.Mount) bool {
@@ -62,4 +86,46 @@ func checkSources(mounts []specs.Mount) error {
 
 func isOwn(source string) bool {
 	return slices.ContainsFunc([]string{"/dev/", "/proc/", "/sys/"}, func(dir string) bool { return strings.HasPrefix(filepath.Clean(source), dir) })
+}
+
+// checkSysfs refuses the mount of a sysfs at a link in the root of a container with a user
+// namespace, as libcontainer does: it does not see that the bind mount that Adjust makes
+// of it was a sysfs.
+func checkSysfs(spec *specs.Spec) error {
+	if spec.Root == nil || !HasGuestNodes(spec) {
+		return nil
+	}
+	for i := range spec.Mounts {
+		m := &spec.Mounts[i]
+		if m.Type != "sysfs" {
+			continue
+		}
+		if err := checkOrdinary(spec.Root.Path, m.Destination); err != nil {
+			return fmt.Errorf("mount at %s: %w", m.Destination, err)
+		}
+	}
+	return nil
+}
+
+func checkOrdinary(root, name string) error {
+	dir, err := os.Open(root)
+	if err != nil {
+		return fmt.Errorf("open root: %w", err)
+	}
+	defer dir.Close()
+	fd, err := unix.Openat2(int(dir.Fd()), filepath.Clean("/"+name), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil // It is missing, or the mount itself fails.
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("inspect mount point: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return errors.New(`filesystem "sysfs" must be mounted on ordinary directory`)
+	}
+	return nil
 }

@@ -1,6 +1,9 @@
 package container
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,6 +12,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 func TestDropBindData(t *testing.T) {
@@ -31,6 +35,45 @@ func TestDropBindData(t *testing.T) {
 	}
 }
 
+// A kernel that does not know noswap must not see it, and one that knows it shows it.
+func TestFitNoswap(t *testing.T) {
+	mounts := func() []specs.Mount {
+		return []specs.Mount{
+			{Destination: "/tmp", Type: "tmpfs", Options: []string{"noswap", "size=1m", "noswap"}},
+			{Destination: "/run", Type: "tmpfs", Options: []string{"size=1m"}},
+			{Destination: "/data", Type: "ext4", Options: []string{"noswap"}},
+		}
+	}
+	want := mounts()
+	want[0].Options = []string{"size=1m"}
+	old := mounts()
+	fitNoswap(old, func() bool { return false })
+	if diff := cmp.Diff(want, old); diff != "" {
+		t.Error(diff)
+	}
+	recent := mounts()
+	fitNoswap(recent, func() bool { return true })
+	if diff := cmp.Diff(mounts(), recent); diff != "" {
+		t.Error(diff)
+	}
+	fitNoswap(mounts()[1:], func() bool { t.Error("the kernel is asked for no mount"); return true })
+}
+
+// What a mount of the option says is what the kernel is asked.
+func TestTakesNoswap(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, "noswap")
+	if err == nil {
+		defer unix.Unmount(dir, 0)
+	}
+	if got := takesNoswap(); got != (err == nil) {
+		t.Errorf("%t, and the mount: %v", got, err)
+	}
+}
+
 // libcontainer refuses the mount as the engine sent it, and takes what is left.
 func TestBindDataIsRefusedByLibcontainer(t *testing.T) {
 	for _, drop := range []bool{false, true} {
@@ -50,6 +93,46 @@ func TestBindDataIsRefusedByLibcontainer(t *testing.T) {
 		_, err = libcontainer.Create(t.TempDir(), "c", config)
 		if (err == nil) != drop {
 			t.Errorf("dropped %v: %v", drop, err)
+		}
+	}
+}
+
+// In a user namespace a sysfs becomes a bind mount, which may follow a link: the image
+// would choose where the container has it.
+func TestCheckSysfs(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "sys"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"link": "/sys", "dir": "/", "out": t.TempDir()} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	users := []specs.LinuxNamespace{{Type: specs.UserNamespace}}
+	refused := `mount at %s: filesystem "sysfs" must be mounted on ordinary directory`
+	for _, test := range []struct {
+		namespaces  []specs.LinuxNamespace
+		destination string
+		refused     bool
+	}{
+		{users, "/sys", false}, {users, "/dir/sys/", false}, {users, "/missing/sys", false}, {users, "/file", true},
+		{users, "/link", true}, {users, "link", true}, {users, "/dir/link", true}, {users, "/out", true},
+		{users, "/link/", true}, {nil, "/link", false}, // of these libcontainer decides
+	} {
+		spec := &specs.Spec{
+			Root: &specs.Root{Path: root}, Linux: &specs.Linux{Namespaces: test.namespaces},
+			Mounts: []specs.Mount{{Destination: "/link", Type: "tmpfs"}, {Destination: test.destination, Type: "sysfs", Source: "sysfs"}},
+		}
+		want := ""
+		if test.refused {
+			want = fmt.Sprintf(refused, test.destination)
+		}
+		if err := checkSysfs(spec); (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%s: error %v, want %q", test.destination, err, want)
 		}
 	}
 }

@@ -147,11 +147,15 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 }
 
 func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
+	if err := checkSysfs(spec); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", at.ID, err)
+	}
 	netSysctls := adjust(spec, at)
 	ipcSysctls, names := takeIPCSysctls(spec.Linux, at), takeUTSNames(spec, at)
 	if dropped := dropBindData(spec.Mounts); len(dropped) > 0 {
 		log.L.WithField("container", at.ID).Infof("options that a bind mount cannot have were left out: %s", strings.Join(dropped, ", "))
 	}
+	fitNoswap(spec.Mounts, takesNoswap)
 	if err := checkSources(spec.Mounts); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", at.ID, err)
 	}

@@ -53,7 +53,8 @@ func mountOwn(fstype, target string) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return fmt.Errorf("make mount point: %w", err)
 	}
-	err := unix.Mount(fstype, target, fstype, noSuidExecDev, "")
+	// Without flags: a bind mount of it has those of its source unless it sets some.
+	err := unix.Mount(fstype, target, fstype, 0, "")
 	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the kernel has no mqueue.
 		return fmt.Errorf("mount %s: %w", fstype, err)
 	}

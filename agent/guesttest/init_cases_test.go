@@ -30,6 +30,7 @@ func initCases() map[string]initCase {
 		"working link": func(spec *specs.Spec) {
 			spec.Process.Cwd, spec.Process.User.UID = "/link", 1000
 		},
+		"own directory": func(spec *specs.Spec) { spec.Process.Cwd = "/dev/fd" },
 		"closed directory": func(spec *specs.Spec) {
 			spec.Process.Cwd, spec.Process.User.UID = "/tmp/closed", 1000
 		},

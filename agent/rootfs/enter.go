@@ -1,7 +1,9 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -9,7 +11,8 @@ import (
 
 // Enter makes the root that of the thread's mount namespace, for the thread and
 // for all other processes of that namespace, and unmounts the old one. It makes
-// the working directory cwd, "" for none, if it is missing.
+// the working directory cwd, "" for none, if it is missing, unless that is a link to the
+// process's own files.
 //
 // The root's propagation needs nothing more: those that [Unsupported] allows are
 // set before the root is a mount.
@@ -21,7 +24,13 @@ func (r *Root) Enter(cwd string) error {
 		return nil
 	}
 	// The thread sees the container's files alone by now: no link leads out.
-	return os.MkdirAll(cwd, dirMode)
+	err := os.MkdirAll(cwd, dirMode)
+	if errors.Is(err, fs.ErrExist) {
+		if _, ok := r.leadsToOwn(cwd); ok {
+			return nil // The process's chdir decides.
+		}
+	}
+	return err
 }
 
 // pivot stacks the old root onto the new one (pivot_root(2), "."), so that it

@@ -78,7 +78,7 @@ func (r *Root) writeSysctls() error {
 func (r *Root) readonlyPath(name string) error {
 	at, err := r.open(name, unix.O_PATH, 0)
 	if err != nil {
-		return ignoreMissing(err)
+		return r.ignoreMissing(name, err)
 	}
 	defer unix.Close(at)
 	tree, err := cloneTree(at, "", true)
@@ -92,9 +92,14 @@ func (r *Root) readonlyPath(name string) error {
 	return attach(tree, at)
 }
 
-func ignoreMissing(err error) error {
-	if errors.Is(err, unix.ENOENT) {
-		return nil
+// ignoreMissing returns err, with which the path name was not opened, unless it is missing.
+// One that leads to the process's own files may exist for the process.
+func (r *Root) ignoreMissing(name string, err error) error {
+	if !errors.Is(err, unix.ENOENT) {
+		return err
 	}
-	return err
+	if at, ok := r.leadsToOwn(name); ok {
+		return fmt.Errorf("it leads to %s, which is the process's own: name that path instead", at)
+	}
+	return nil
 }

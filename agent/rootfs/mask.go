@@ -69,7 +69,7 @@ func (r *Root) openNull() (int, error) {
 func (r *Root) maskPath(m *mask, name string) error {
 	at, err := r.open(name, unix.O_PATH, 0)
 	if err != nil {
-		return ignoreMissing(err)
+		return r.ignoreMissing(name, err)
 	}
 	defer unix.Close(at)
 	if !isDir(at) {

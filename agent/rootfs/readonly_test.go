@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 )
 
@@ -111,6 +113,30 @@ func TestMaskPaths(t *testing.T) {
 			b.Errorf("file has %q (%v), want nothing", content, err)
 		}
 	})
+}
+
+// TestPathsOfTheProcess proves that a path that leads to the process's own files is not
+// taken for a missing one because the thread has none in the container's /proc.
+func TestPathsOfTheProcess(t *testing.T) {
+	for name, list := range map[string]func(c *configs.Config) *[]string{
+		"can't mask path":             func(c *configs.Config) *[]string { return &c.MaskPaths },
+		`can't make "/etc/mtab" read`: func(c *configs.Config) *[]string { return &c.ReadonlyPaths },
+	} {
+		onThread(t, func(b *build) {
+			b.dir("rootfs/proc")
+			b.link("../proc/mounts", "etc/mtab")
+			b.link("self/mounts", "proc/mounts")
+			b.link("missing", "etc/dangling")
+			b.config.Devices = []*devices.Device{device("/dev/null", 1, 3, 0o666)}
+			*list(b.config) = []string{"/etc/dangling", "/etc/mtab"}
+			b.must(b.mounts())
+			b.must(b.root.Enter(""))
+			err := b.root.Finish()
+			if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "it leads to /proc/self/mounts") {
+				b.Errorf("error %v, want one that says where it leads", err)
+			}
+		})
+	}
 }
 
 // TestMaskNeedsNull proves that a container's /dev/null that is something else

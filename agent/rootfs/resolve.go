@@ -156,6 +156,13 @@ func (r *Root) follow(name string) (string, error) {
 	return done, nil
 }
 
+// leadsToOwn returns the path to which name leads in the root, and reports whether it
+// depends on the process that resolves it (hasOwnProcess).
+func (r *Root) leadsToOwn(name string) (at string, ok bool) {
+	at, err := r.follow(name)
+	return at, err == nil && hasOwnProcess([]string{at})
+}
+
 // link reads the link at a path in the root.
 func (r *Root) link(name string) (target string, isLink bool) {
 	fd, err := r.open(name, unix.O_PATH|unix.O_NOFOLLOW, 0)

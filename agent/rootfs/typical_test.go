@@ -231,6 +231,22 @@ func TestWorkingDirectoryIsAFile(t *testing.T) {
 	})
 }
 
+// TestWorkingDirectoryOfTheProcess proves that a link to the process's own files is left
+// to the process, and another one that leads nowhere is not.
+func TestWorkingDirectoryOfTheProcess(t *testing.T) {
+	for name, works := range map[string]bool{"/dev/fd": true, "/link/3": true, "/dangling": false, "/dangling/dir": false} {
+		onThread(t, func(b *build) {
+			b.dir("rootfs/proc")
+			b.link("dev/fd", "link")
+			b.link("/proc/selfish", "dangling")
+			b.must(b.mounts())
+			if err := b.root.Enter(name); (err == nil) != works || !works && !errors.Is(err, fs.ErrExist) {
+				b.Errorf("%s: error %v, want none: %t", name, err, works)
+			}
+		})
+	}
+}
+
 // TestClose proves that Close may be called again, and leaves no descriptor.
 func TestClose(t *testing.T) {
 	onThread(t, func(b *build) {

@@ -28,17 +28,21 @@ func Unsupported(config *configs.Config, cwd string) string {
 	case config.HasHook(configs.CreateContainer, configs.StartContainer):
 		return "hooks in the container"
 	case hasOwnProcess(slices.Concat(config.MaskPaths, config.ReadonlyPaths, []string{cwd})):
-		return "a path in /proc/self"
+		return ownPath
 	}
 	return unsupportedMount(config.Mounts)
 }
+
+// ownPath is the reason of a path for which hasOwnProcess is true.
+const ownPath = "a path in /proc/self"
 
 // ownProcess are the entries of /proc that depend on the process that resolves them.
 // net and mounts are links to self's.
 var ownProcess = []string{"/proc/self", "/proc/thread-self", "/proc/net", "/proc/mounts"}
 
 // hasOwnProcess reports whether one of paths depends on the process that resolves
-// it. The calling thread has no entry in the container's /proc.
+// it. The calling thread has no entry in the container's /proc; the guest's own /proc,
+// in which the sources of bind mounts are, would show the agent's.
 func hasOwnProcess(paths []string) bool {
 	for _, p := range paths {
 		p = clean(p)
@@ -57,6 +61,8 @@ func unsupportedMount(mounts []*configs.Mount) string {
 			return "an id-mapped mount"
 		case m.Extensions&configs.EXT_COPYUP != 0:
 			return "a tmpfs with tmpcopyup"
+		case m.IsBind() && hasOwnProcess([]string{m.Source}):
+			return ownPath
 		case isInner(m) && m.Flags&unix.MS_REMOUNT != 0:
 			return "a remount of proc or cgroup"
 		case m.Device == "proc":

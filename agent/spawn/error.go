@@ -27,6 +27,7 @@ var messages = map[C.int32_t]string{
 	C.STEP_CGROUP_NAMESPACE:    "make a cgroup namespace",
 	C.STEP_OOM_SCORE:           "write oom_score_adj",
 	C.STEP_RLIMITS:             "error setting rlimits",
+	C.STEP_RECEIVE:             "receive the container's root and stdio",
 	C.STEP_NAMESPACES:          "join the container's namespaces",
 	C.STEP_ROOT:                "become root of the user namespace",
 	C.STEP_ENTER:               "enter the container's root",

@@ -57,6 +57,11 @@ static void await(struct run *run, enum spawn_step step, char *order, size_t siz
 	long length = syscall(SYS_recvmsg, run->control, &message, MSG_CMSG_CLOEXEC);
 	if (length <= 0)
 		finish(EXIT_FAILED);
+	if (message.msg_flags & MSG_CTRUNC) { // its limit of open files (net/core/scm.c, scm_detach_fds)
+		begin(run, STEP_RECEIVE);
+		errno = EMFILE;
+		fail(run);
+	}
 	order[length] = 0;
 	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	if (header && header->cmsg_len == CMSG_LEN(FILES * sizeof(int)))

@@ -161,6 +161,10 @@ func TestInitFails(t *testing.T) {
 		"no program": {plan: func(p *InitPlan) { p.Args = []string{"nosuch"} }, want: `exec: "nosuch": executable file not found in $PATH`},
 		"no file":    {plan: func(p *InitPlan) { p.Args = []string{"/no/such"} }, want: `exec: "/no/such": stat /no/such: no such file or directory`},
 		"directory":  {plan: func(p *InitPlan) { p.Dir = "/no/dir" }, want: `chdir to cwd ("/no/dir") set in config.json failed: no such file or directory`},
+		"few files": {
+			plan: func(p *InitPlan) { p.Rlimits = []Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 4, Hard: 4}} },
+			want: "receive the container's root and stdio: too many open files",
+		},
 		"mount": {
 			plan:   func(p *InitPlan) { p.Mounts = []Mount{{Source: "x", Target: "/no/dir", Type: "proc"}} },
 			mounts: true, want: "mount 0: no such file or directory",

@@ -67,6 +67,7 @@ var fileScripts = []fileScript{
 	{"file system's numbers", "df -P . | tail -1 | awk '{print ($2 > 0), ($4 > 0), $6}'; [ $(stat -f -c %s .) -ge 512 ] && echo ok; stat -f -c %l ."},
 	{"mount options", "grep -E ' /(v|ro) ' /proc/mounts | awk '{print $2, substr($4, 1, 2)}'"},
 	{"flags of the host's mount", "cd /hard; ./run; grep ' /hard ' /proc/mounts | grep -o 'nosuid\\|noexec'"},
+	{"a link to /proc", "grep -c ' /v ' /table; wc -l < /table | grep -q \"^$(wc -l < /proc/1/mounts)$\" && echo same"},
 	{"a later mount below a read-only volume", "cd /late; echo x > top; echo y > sub/new; cat sub/new"},
 	{"what the host made", "cat later; stat -c %s later"},
 }
@@ -124,6 +125,7 @@ func playFiles(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 			{Type: "bind", Source: dir, Destination: "/v", Options: []string{"rbind", "rw"}},
 			{Type: "bind", Source: dir, Destination: "/ro", Options: []string{"rbind", "ro"}},
 			{Type: "bind", Source: hardenedVolume(t), Destination: "/hard", Options: []string{"rbind", "rprivate"}},
+			{Type: "bind", Source: linkToMounts(t), Destination: "/table", Options: []string{"rbind", "ro"}},
 			{Type: "bind", Source: shared, Destination: "/late", Options: []string{"rbind", "rslave", "ro"}},
 		})},
 	})
@@ -144,6 +146,16 @@ func playFiles(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 		}
 	}
 	return s
+}
+
+// linkToMounts makes a link like Debian's /etc/mtab.
+func linkToMounts(t *testing.T) string {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), "mtab")
+	if err := os.Symlink("/proc/mounts", link); err != nil {
+		t.Fatal(err)
+	}
+	return link
 }
 
 // outcomeOf returns what is compared of a row.

@@ -110,6 +110,32 @@ func TestRelativeSources(t *testing.T) {
 	}
 }
 
+// The paths of devices need not be clean: Kubernetes passes devicePath on as it is.
+func TestDevicePaths(t *testing.T) {
+	dir := t.TempDir()
+	spec := `{"root":{"path":"rootfs"},"process":{"args":["true"]},"linux":{"devices":[
+		{"path":"dev/fuse","type":"c","major":10,"minor":229}, {"path":"/dev/../dev//fuse/","type":"c","major":1,"minor":5},
+		{"path":"/dev//xvda/","type":"b","major":8,"minor":0}, {"path":"pipe","type":"p"}]}}`
+	if err := os.WriteFile(filepath.Join(dir, SpecFile), []byte(spec), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range b.Spec.Linux.Devices {
+		got = append(got, d.Path)
+	}
+	if want := []string{"/dev/fuse", "/dev/fuse", "/dev/xvda", "/pipe"}; !slices.Equal(got, want) {
+		t.Errorf("paths %q, want %q", got, want)
+	}
+	chars, err := CharDevices(b.Spec)
+	if err != nil || len(chars) != 1 || chars[0].Path != "/dev/fuse" || chars[0].Name != "fuse" {
+		t.Errorf("got %+v, %v; want the first of the two", chars, err)
+	}
+}
+
 // checkError fails the test unless err is an ErrInvalidArgument that holds
 // want, or nil where want is empty.
 func checkError(t *testing.T, err error, want string) {

@@ -48,6 +48,7 @@ func Load(dir string) (*Bundle, error) {
 	}
 	b := &Bundle{Dir: dir, Spec: spec}
 	b.resolveSources()
+	b.cleanDevices()
 	return b, nil
 }
 
@@ -60,6 +61,15 @@ func (b *Bundle) resolveSources() {
 		if bind && m.Source != "" && !filepath.IsAbs(m.Source) {
 			m.Source = filepath.Join(b.Dir, m.Source)
 		}
+	}
+}
+
+// cleanDevices makes the paths of devices absolute and clean: runc joins them to the
+// container's root, Kubernetes checks none, and they are compared.
+func (b *Bundle) cleanDevices() {
+	for i := range b.Spec.Linux.Devices {
+		d := &b.Spec.Linux.Devices[i]
+		d.Path = filepath.Join("/", d.Path)
 	}
 }
 

@@ -116,24 +116,29 @@ func (p *podVolumes) settle(key string, v *podVolume, target string, err error) 
 	close(v.ready)
 }
 
-// hostBinds lists the container's bind mounts that need the host's files. Where the
-// host has to be asked about a source, that takes no longer than ctx.
+// hostBinds lists the container's bind mounts that need the host's files, and notes those
+// that lead to the guest's own. Where the host has to be asked about a source, that takes
+// no longer than ctx.
 func (c *Container) hostBinds(ctx context.Context) (binds []guestspec.Bind, err error) {
-	ask := func(question func(source string) bool) func(source string) bool {
-		return func(source string) bool {
-			is, failed := intime.Call(ctx, func() (bool, error) { return question(source), nil }, nil)
-			if failed != nil {
-				err = fmt.Errorf("mount %s: %w", source, failed)
-			}
-			return is
-		}
-	}
 	kubelet := c.pod.opts.Config.Runtime.KubeletDir
-	binds = guestspec.HostBinds(c.Bundle.Spec, guestspec.Sources{
-		IsVolume: ask(func(source string) bool { return volume.IsVolume(kubelet, source) }),
-		IsHosts:  ask(volume.IsHosts),
+	binds, c.paths.Linked = guestspec.HostBinds(c.Bundle.Spec, guestspec.Sources{
+		IsVolume: ask(ctx, &err, func(source string) bool { return volume.IsVolume(kubelet, source) }),
+		IsHosts:  ask(ctx, &err, volume.IsHosts),
+		InGuest:  ask(ctx, &err, volume.InGuest),
 	})
 	return binds, err
+}
+
+// ask bounds a question about a source on the host by ctx. It sets err if there is no
+// answer.
+func ask[T any](ctx context.Context, err *error, question func(source string) T) func(source string) T {
+	return func(source string) T {
+		answer, failed := intime.Call(ctx, func() (T, error) { return question(source), nil }, nil)
+		if failed != nil {
+			*err = fmt.Errorf("mount %s: %w", source, failed)
+		}
+		return answer
+	}
 }
 
 func (p *Pod) volumeOptions() volume.Options {

@@ -16,6 +16,8 @@ type Paths struct {
 	Rootfs string
 	// Binds are those that HostBinds listed.
 	Binds []Placed
+	// Linked are the guest's own files that HostBinds found.
+	Linked map[int]string
 	// Shm is the pod's shared memory file system.
 	Shm string
 	// Devices are the paths of the device nodes that the guest makes itself.
@@ -116,6 +118,8 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 			if hasAny(m.Options, shared) {
 				g.Dropped = append(g.Dropped, "propagation to the host of what is mounted below "+m.Destination)
 			}
+		} else if at := paths.Linked[i]; at != "" {
+			m.Source = at
 		} else if isShm(m) && isBind(m) {
 			m.Source = paths.Shm
 		}

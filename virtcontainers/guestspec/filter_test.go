@@ -54,7 +54,19 @@ func hostSpec() *specs.Spec {
 }
 
 // none has no volume at /dev/shm and nothing below /dev.
-var none = Sources{IsVolume: func(string) bool { return false }, IsHosts: func(string) bool { return false }}
+var none = Sources{
+	IsVolume: func(string) bool { return false }, IsHosts: func(string) bool { return false }, InGuest: func(string) string { return "" },
+}
+
+// listed is HostBinds where no source leads to the guest.
+func listed(t *testing.T, spec *specs.Spec, ask Sources) []Bind {
+	t.Helper()
+	binds, linked := HostBinds(spec, ask)
+	if len(linked) != 0 {
+		t.Errorf("linked: %v, want none", linked)
+	}
+	return binds
+}
 
 func TestHostBinds(t *testing.T) {
 	want := []Bind{
@@ -63,7 +75,7 @@ func TestHostBinds(t *testing.T) {
 		{Index: 5, Source: "/srv/m", ReadOnly: true, RecursiveReadOnly: true, Recursive: true, Slave: true, IDMap: &IDMap{UIDs: ids, GIDs: ids}},
 		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{UIDs: userIDs, GIDs: userIDs, Recursive: true}, KeepsFlags: true},
 	}
-	if diff := cmp.Diff(want, HostBinds(hostSpec(), none)); diff != "" {
+	if diff := cmp.Diff(want, listed(t, hostSpec(), none)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -76,7 +88,7 @@ func TestKeepsFlags(t *testing.T) {
 	} {
 		spec := hostSpec()
 		spec.Mounts = []specs.Mount{{Destination: "/data", Source: "/srv", Options: strings.Fields(options)}}
-		if got := HostBinds(spec, none)[0].KeepsFlags; got != want {
+		if got := listed(t, spec, none)[0].KeepsFlags; got != want {
 			t.Errorf("%s: %v, want %v", options, got, want)
 		}
 	}
@@ -92,7 +104,7 @@ func TestReadOnly(t *testing.T) {
 	} {
 		spec := hostSpec()
 		spec.Mounts = []specs.Mount{{Destination: "/data", Source: "/srv", Options: append(strings.Fields(options), "rbind")}}
-		b := HostBinds(spec, none)[0]
+		b := listed(t, spec, none)[0]
 		if got := (answer{b.ReadOnly, b.RecursiveReadOnly}); got != want {
 			t.Errorf("%s: %+v, want %+v", options, got, want)
 		}
@@ -106,7 +118,9 @@ func TestShm(t *testing.T) {
 		{Destination: "/dev/shm/", Source: "/run/engine/shm", Options: []string{"rbind"}},
 		{Destination: "/dev//shm", Source: "/srv/data", Options: []string{"rbind"}},
 	}
-	binds := HostBinds(spec, Sources{IsVolume: func(source string) bool { return source == "/srv/data" }, IsHosts: none.IsHosts})
+	binds := listed(t, spec, Sources{
+		IsVolume: func(source string) bool { return source == "/srv/data" }, IsHosts: none.IsHosts, InGuest: none.InGuest,
+	})
 	if diff := cmp.Diff([]Bind{{Index: 1, Source: "/srv/data", Recursive: true, KeepsFlags: true}}, binds); diff != "" {
 		t.Error(diff)
 	}
@@ -255,6 +269,42 @@ func TestKernelPaths(t *testing.T) {
 	}
 }
 
+// A link to /proc leads to the guest's, a socket's is followed on the host.
+func TestLinkToTheGuestsOwn(t *testing.T) {
+	spec := hostSpec()
+	spec.Mounts = []specs.Mount{
+		{Destination: "/data", Source: "/srv/data", Type: "bind", Options: []string{"rbind"}},
+		{Destination: "/m", Source: "/etc/mtab", Type: "bind", Options: []string{"rbind", "ro"}},
+		{Destination: "/s", Source: "/etc/mtab", Type: "uds"},
+		{Destination: "/self", Source: "/proc/self/mounts", Type: "bind", Options: []string{"rbind"}},
+	}
+	ask := none
+	ask.InGuest = func(source string) string {
+		if source == "/etc/mtab" {
+			return "/proc/self/mounts"
+		}
+		return ""
+	}
+	binds, linked := HostBinds(spec, ask)
+	if len(binds) != 2 || binds[0].Index != 0 || binds[1].Index != 2 {
+		t.Errorf("binds are %+v, want the first and the third", binds)
+	}
+	if diff := cmp.Diff(map[int]string{1: "/proc/self/mounts"}, linked); diff != "" {
+		t.Error(diff)
+	}
+	g, err := Filter(spec, Paths{Rootfs: "/guest/rootfs", Linked: linked, Binds: []Placed{{Bind: binds[0], At: "/guest/data"}, {Bind: binds[1], At: "/guest/s"}}}, Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out specs.Spec
+	if err := json.Unmarshal(g.JSON, &out); err != nil {
+		t.Fatal(err)
+	}
+	if m := out.Mounts[1]; m.Source != "/proc/self/mounts" || m.Destination != "/m" || !slices.Equal(m.Options, []string{"rbind", "ro"}) {
+		t.Errorf("the guest mounts %+v, want its own mounts, read-only", m)
+	}
+}
+
 // A disk is mounted as one of the container's devices.
 func TestMountOfADisk(t *testing.T) {
 	spec := hostSpec()
@@ -262,7 +312,7 @@ func TestMountOfADisk(t *testing.T) {
 		{Destination: "/disk", Source: "/dev/sdx", Type: "bind", Options: []string{"rbind"}},
 		{Destination: "/data", Source: "/srv/data", Type: "bind", Options: []string{"rbind"}},
 	}
-	binds := HostBinds(spec, Sources{IsHosts: func(source string) bool { return source == "/dev/sdx" }})
+	binds := listed(t, spec, Sources{IsHosts: func(source string) bool { return source == "/dev/sdx" }, InGuest: none.InGuest})
 	if len(binds) != 2 {
 		t.Fatalf("%d binds, want both", len(binds))
 	}

@@ -80,17 +80,28 @@ type Sources struct {
 	// IsHosts reports whether a source below /dev is one that a guest can have of the
 	// host, such as a disk.
 	IsHosts func(source string) bool
+	// InGuest returns the file of the guest's own /proc or /sys to which a source leads
+	// by symbolic links, "" if to none.
+	InGuest func(source string) string
 }
 
 // HostBinds lists the spec's bind mounts that need the host's files. Binds of
 // /proc, /sys and, but for what IsHosts says, /dev mean the guest's own; a mount at
-// /dev/shm means the pod's, unless its source is a volume.
-func HostBinds(spec *specs.Spec, ask Sources) []Bind {
-	var binds []Bind
+// /dev/shm means the pod's, unless its source is a volume. linked has, by their places
+// in Spec.Mounts, the guest's own files of those whose sources lead there by symbolic
+// links, such as /etc/mtab: the host's would show its processes, and the shim as self.
+func HostBinds(spec *specs.Spec, ask Sources) (binds []Bind, linked map[int]string) {
+	linked = map[int]string{}
 	for i, m := range spec.Mounts {
 		socket := m.Type == socketType
 		if !socket && (!isBind(m) || ask.isGuests(m.Source) || isShm(m) && !ask.IsVolume(m.Source)) {
 			continue
+		}
+		if !socket {
+			if at := ask.InGuest(m.Source); at != "" {
+				linked[i] = at
+				continue
+			}
 		}
 		readOnly, recursive := isReadOnly(m.Options)
 		binds = append(binds, Bind{
@@ -105,7 +116,7 @@ func HostBinds(spec *specs.Spec, ask Sources) []Bind {
 			KeepsFlags:        !hasAny(m.Options, mountFlags),
 		})
 	}
-	return binds
+	return binds, linked
 }
 
 // The mount(8) options for propagation from the host, and for propagation to
