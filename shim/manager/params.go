@@ -55,6 +55,8 @@ type Params struct {
 	// launched is when the engine called this program; in the daemon, when it
 	// called start. It may be zero.
 	launched time.Time
+	// unusedAfter replaces unusedTimeout if it is not 0.
+	unusedAfter time.Duration
 }
 
 // launchedEnv passes launched on to the daemon, in nanoseconds of Unix time.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -100,4 +101,60 @@ func TestClosedConnection(t *testing.T) {
 	if err := owed.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// pipes is a listener to which the test's clients are given.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
+func (pipes) Close() error                { return nil }
+func (pipes) Addr() net.Addr              { return nil }
+
+// The time alone begins when the last client leaves, and again with each.
+func TestWhenAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = time.Minute
+		owed, clients, alone := NewOwed(), make(pipes, 1), 0
+		listener := owed.Listener(clients)
+		connect := func() (disconnect func()) {
+			near, far := net.Pipe()
+			clients <- near
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() { conn.Close(); far.Close() }
+		}
+		check := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if alone != want {
+				t.Errorf("%d calls, want %d", alone, want)
+			}
+		}
+		stop := owed.WhenAlone(limit, func() { alone++ })
+		check(limit-time.Second, 0)
+		first := connect()
+		check(time.Hour, 0)
+		second := connect()
+		first()
+		check(time.Hour, 0)
+		second()
+		check(limit-time.Second, 0)
+		check(time.Second, 1)
+		check(time.Hour, 1)
+		connect()()
+		check(limit, 2)
+		third := connect()
+		stop()
+		third()
+		check(time.Hour, 2)
+		fourth := connect()
+		stop = owed.WhenAlone(limit, func() { alone++ })
+		check(time.Hour, 2)
+		fourth()
+		check(limit, 3)
+		stop()
+	})
 }
