@@ -68,6 +68,7 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	defer catchSIGPIPE()()
+	defer logStacksOnSignal(ctx)()
 	for _, name := range []string{launchedEnv, configEnv} {
 		_ = os.Unsetenv(name) // must not reach the shim's children
 	}
