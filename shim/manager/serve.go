@@ -78,8 +78,8 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 		log.G(ctx).WithError(err).Debug("inherited files stay open in children")
 	}
 	platform.Owner = p.owner()
-	if engine.For(p.Namespace, p.GRPCAddress).NoPool {
-		platform.StartSpare = nil
+	if engine.For(p.Namespace, p.GRPCAddress).NoPool || p.schedCore {
+		platform.StartSpare = nil // it would not be claimed
 	}
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
