@@ -240,7 +240,7 @@ func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, 
 
 // containerOptions describes the container that a request asks for.
 func (s *Service) containerOptions(r *task.CreateTaskRequest, b *bundle.Bundle) (virtcontainers.ContainerOptions, error) {
-	io, err := s.newIO(r)
+	io, err := s.newIO(r.ID, r)
 	if err != nil {
 		return virtcontainers.ContainerOptions{}, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
