@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,7 +115,8 @@ func (pipes) Addr() net.Addr              { return nil }
 func TestWhenAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = time.Minute
-		owed, clients, alone := NewOwed(), make(pipes, 1), 0
+		var alone atomic.Int32
+		owed, clients := NewOwed(), make(pipes, 1)
 		listener := owed.Listener(clients)
 		connect := func() (disconnect func()) {
 			near, far := net.Pipe()
@@ -125,15 +127,15 @@ func TestWhenAlone(t *testing.T) {
 			}
 			return func() { conn.Close(); far.Close() }
 		}
-		check := func(after time.Duration, want int) {
+		check := func(after time.Duration, want int32) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			if alone != want {
-				t.Errorf("%d calls, want %d", alone, want)
+			if got := alone.Load(); got != want {
+				t.Errorf("%d calls, want %d", got, want)
 			}
 		}
-		stop := owed.WhenAlone(limit, func() { alone++ })
+		stop := owed.WhenAlone(limit, func() { alone.Add(1) })
 		check(limit-time.Second, 0)
 		first := connect()
 		check(time.Hour, 0)
@@ -151,7 +153,7 @@ func TestWhenAlone(t *testing.T) {
 		third()
 		check(time.Hour, 2)
 		fourth := connect()
-		stop = owed.WhenAlone(limit, func() { alone++ })
+		stop = owed.WhenAlone(limit, func() { alone.Add(1) })
 		check(time.Hour, 2)
 		fourth()
 		check(limit, 3)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	sandboxapi "github.com/containerd/containerd/api/runtime/sandbox/v1"
+	"google.golang.org/protobuf/proto"
 
-	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
@@ -47,7 +47,7 @@ func testStopFails(t *testing.T, stopFirst bool) {
 	s, ctx := newShim(t), t.Context()
 	s.boot(t)
 	s.stopFails = true
-	s.host.Monitor.Fail(fake.StepStop, errInjected)
+	s.host.Monitor.Fail("stop", errInjected)
 	t.Cleanup(func() {
 		s.host.VM().Die(errInjected)
 		if err := persist.Remove(s.host.Platform().StateDir(), id); err != nil {
@@ -75,8 +75,9 @@ func testStopFails(t *testing.T, stopFirst bool) {
 func TestShutdownEndsEarly(t *testing.T) {
 	s := newShim(t)
 	s.boot(t)
+	s.run(t, "c1")
 	held := make(chan struct{})
-	s.host.Monitor.Hook(fake.StepStop, func(context.Context, *fake.VM) error { <-held; return nil })
+	s.host.Agent.Hook("Kill", func(context.Context, proto.Message) error { <-held; return nil })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := s.ShutdownSandbox(ctx, &sandboxapi.ShutdownSandboxRequest{SandboxID: id}); err == nil || s.exits.Load() != 0 {
