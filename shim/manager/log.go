@@ -15,8 +15,8 @@ import (
 // file that iSulad made.
 const logFile = "log"
 
-// OpenLog makes the bundle's log the destination of this process's log, and
-// returns a context whose log entries name the sandbox.
+// OpenLog makes the bundle's log the destination of this process's log, and of what Go
+// writes when it crashes. It returns a context whose log entries name the sandbox.
 func OpenLog(ctx context.Context, p *Params) (context.Context, error) {
 	if err := log.SetFormat(log.TextFormat); err != nil {
 		return ctx, fmt.Errorf("set log format: %w", err)
@@ -29,6 +29,11 @@ func OpenLog(ctx context.Context, p *Params) (context.Context, error) {
 	w, err := openLogFile(filepath.Join(p.Bundle, logFile))
 	if err != nil {
 		return ctx, fmt.Errorf("open log: %w", err)
+	}
+	if fd, ok := w.(lossyWriter); ok {
+		if err := keepCrash(int(fd)); err != nil {
+			return ctx, fmt.Errorf("open log: %w", err)
+		}
 	}
 	entry := log.G(ctx).WithField("sandbox", p.ID)
 	entry.Logger.SetFormatter(newForeignShare(entry.Logger.Formatter))

@@ -55,6 +55,10 @@ type Params struct {
 	// launched is when the engine called this program; in the daemon, when it
 	// called start. It may be zero.
 	launched time.Time
+	// schedCore is set if the pod is to have its own domain of core scheduling.
+	schedCore bool
+	// unusedAfter replaces unusedTimeout if it is not 0.
+	unusedAfter time.Duration
 }
 
 // launchedEnv passes launched on to the daemon, in nanoseconds of Unix time.
@@ -100,7 +104,7 @@ func ParseArgs(args []string, getenv func(string) string) (*Params, error) {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(1))
 	}
 	p.Action = flags.Arg(0)
-	p.EventAddress = getenv("TTRPC_ADDRESS")
+	p.EventAddress, p.schedCore = getenv("TTRPC_ADDRESS"), getenv(schedCoreEnv) != ""
 	if p.Action == ActionServe {
 		p.launched = readLaunched(getenv(launchedEnv), p.launched)
 		p.configPath = getenv(configEnv)

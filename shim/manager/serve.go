@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,9 @@ const (
 	// disks. Anything not done by stopTimeout is left to "delete". It is below the 90 s
 	// after which systemd kills a service by default.
 	endTimeout, stopTimeout = 10 * time.Second, time.Minute
-	// unusedTimeout ends a daemon whose engine never created anything: the engine
-	// may have died, or not have understood the address.
+	// unusedTimeout ends a daemon whose engine has made nothing and is not connected: it
+	// may have died, or not have understood the address. A connected engine may take
+	// longer: it pulls an image between CreateSandbox and StartSandbox.
 	unusedTimeout = 2 * time.Minute
 	// heapBytes is the limit near which the collector works harder: three
 	// quarters of what the pod's overhead cgroup has for this process (sizing's
@@ -66,6 +68,7 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	defer catchSIGPIPE()()
+	defer logStacksOnSignal(ctx)()
 	for _, name := range []string{launchedEnv, configEnv} {
 		_ = os.Unsetenv(name) // must not reach the shim's children
 	}
@@ -75,8 +78,8 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 		log.G(ctx).WithError(err).Debug("inherited files stay open in children")
 	}
 	platform.Owner = p.owner()
-	if engine.For(p.Namespace, p.GRPCAddress).NoPool {
-		platform.StartSpare = nil
+	if engine.For(p.Namespace, p.GRPCAddress).NoPool || p.schedCore {
+		platform.StartSpare = nil // it would not be claimed
 	}
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
@@ -94,8 +97,7 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	sandbox.Register(server, sandbox.New(p.ID, p.configPath, d.service))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), d.owed.Listener(listener)) }()
-	unused := time.AfterFunc(unusedTimeout, d.exitUnused)
-	defer unused.Stop()
+	defer d.owed.WhenAlone(cmp.Or(p.unusedAfter, unusedTimeout), d.exitUnused)()
 	select {
 	case <-d.exit:
 	case <-ctx.Done():

@@ -96,10 +96,13 @@ func startDaemon(p *Params) (_ string, err error) {
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("start daemon: %w", err), removeSocket(address))
 	}
-	if startSpare(p, cmd, address) {
+	var enter func() error
+	if p.schedCore {
+		enter = newCoreDomain
+	} else if startSpare(p, cmd, address) { // a spare's processes are in no domain of this pod
 		return address, nil
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startInDomain(cmd, enter); err != nil {
 		return "", errors.Join(fmt.Errorf("start daemon: %w", err), removeSocket(address))
 	}
 	if err := announce(p, cmd.Process.Pid, address); err != nil {

@@ -47,12 +47,21 @@ func (o *Owed) Wait(ctx context.Context) error {
 	return nil
 }
 
+// WhenAlone calls f when no client has been connected for that long, each time, until
+// the function that it returns is called.
+func (o *Owed) WhenAlone(limit time.Duration, f func()) (stop func()) {
+	return o.conns.whenZero(limit, f)
+}
+
 // count is a number with a channel that reports when it is 0.
 type count struct {
 	mu sync.Mutex // guards what follows
 	n  int
 	// zero is closed when n is 0, and replaced when n is no longer 0.
 	zero chan struct{}
+	// idle runs while n is 0, for limit; it may be nil.
+	idle  *time.Timer
+	limit time.Duration
 }
 
 func newCount() *count {
@@ -68,6 +77,22 @@ func (c *count) none() <-chan struct{} {
 	return c.zero
 }
 
+// whenZero is WhenAlone for any number.
+func (c *count) whenZero(limit time.Duration, f func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle, c.limit = time.AfterFunc(limit, f), limit
+	if c.n > 0 {
+		c.idle.Stop()
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.idle.Stop()
+		c.idle = nil
+	}
+}
+
 func (c *count) add(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +101,14 @@ func (c *count) add(n int) {
 	switch {
 	case before == 0 && c.n > 0:
 		c.zero = make(chan struct{})
+		if c.idle != nil {
+			c.idle.Stop()
+		}
 	case before > 0 && c.n == 0:
 		close(c.zero)
+		if c.idle != nil {
+			c.idle.Reset(c.limit)
+		}
 	}
 }
 

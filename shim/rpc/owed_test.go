@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -100,4 +102,61 @@ func TestClosedConnection(t *testing.T) {
 	if err := owed.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// pipes is a listener to which the test's clients are given.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
+func (pipes) Close() error                { return nil }
+func (pipes) Addr() net.Addr              { return nil }
+
+// The time alone begins when the last client leaves, and again with each.
+func TestWhenAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = time.Minute
+		var alone atomic.Int32
+		owed, clients := NewOwed(), make(pipes, 1)
+		listener := owed.Listener(clients)
+		connect := func() (disconnect func()) {
+			near, far := net.Pipe()
+			clients <- near
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() { conn.Close(); far.Close() }
+		}
+		check := func(after time.Duration, want int32) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if got := alone.Load(); got != want {
+				t.Errorf("%d calls, want %d", got, want)
+			}
+		}
+		stop := owed.WhenAlone(limit, func() { alone.Add(1) })
+		check(limit-time.Second, 0)
+		first := connect()
+		check(time.Hour, 0)
+		second := connect()
+		first()
+		check(time.Hour, 0)
+		second()
+		check(limit-time.Second, 0)
+		check(time.Second, 1)
+		check(time.Hour, 1)
+		connect()()
+		check(limit, 2)
+		third := connect()
+		stop()
+		third()
+		check(time.Hour, 2)
+		fourth := connect()
+		stop = owed.WhenAlone(limit, func() { alone.Add(1) })
+		check(time.Hour, 2)
+		fourth()
+		check(limit, 3)
+		stop()
+	})
 }

@@ -17,14 +17,15 @@ import (
 // podConfigType ends the type of CRI's PodSandboxConfig.
 const podConfigType = "runtime.v1.PodSandboxConfig"
 
-// hostResolvConf is what a pod without a DNS configuration gets.
-const hostResolvConf = "/etc/resolv.conf"
+// hostResolvConf is what a pod without a DNS configuration gets, and hostHosts what each
+// container gets, unless the kubelet mounts another file there.
+const hostResolvConf, hostHosts = "/etc/resolv.conf", "/etc/hosts"
 
 // podFiles writes to the sandbox's bundle what an engine with a pause container writes
 // for a pod's containers (containerd, internal/cri/server/podsandbox,
-// setupSandboxFiles): their resolv.conf, whose path it returns, and the hostname. It
-// returns the mounts of these, and of the pod's shared memory, which the guest has. A
-// pod that is not CRI's has none. The engine removes the bundle.
+// setupSandboxFiles): their resolv.conf, whose path it returns, the host name and a copy
+// of the host's hosts file. It returns the mounts of these, and of the pod's shared memory,
+// which the guest has. A pod that is not CRI's has none. The engine removes the bundle.
 func podFiles(r *sandbox.CreateSandboxRequest, hostname string) (mounts []specs.Mount, resolvConf string, err error) {
 	if !isPodConfig(r.Options) {
 		return nil, "", nil
@@ -36,8 +37,12 @@ func podFiles(r *sandbox.CreateSandboxRequest, hostname string) (mounts []specs.
 	if err != nil {
 		return nil, "", err
 	}
+	hosts, err := hostFile(hostHosts)
+	if err != nil {
+		return nil, "", err
+	}
 	mounts = append(mounts, bindMount("/dev/shm", "/dev/shm"))
-	for _, file := range []struct{ target, content string }{{"/etc/resolv.conf", dns}, {"/etc/hostname", hostname + "\n"}} {
+	for _, file := range []struct{ target, content string }{{hostResolvConf, dns}, {"/etc/hostname", hostname + "\n"}, {hostHosts, hosts}} {
 		path := filepath.Join(r.BundlePath, filepath.Base(file.target))
 		if err := writePublic(path, file.content); err != nil {
 			return nil, "", fmt.Errorf("write the pod's %s: %w", file.target, err)
@@ -64,11 +69,7 @@ func bindMount(source, target string) specs.Mount {
 func podDNS(options *anypb.Any) (string, error) {
 	config, ok := bytesField(options.GetValue(), fieldDNS)
 	if !ok {
-		data, err := os.ReadFile(hostResolvConf)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("copy the host's resolv.conf: %w", err)
-		}
-		return string(data), nil
+		return hostFile(hostResolvConf)
 	}
 	var text strings.Builder
 	if list := listField(config, fieldSearches); len(list) > 0 {
@@ -81,4 +82,13 @@ func podDNS(options *anypb.Any) (string, error) {
 		text.WriteString("options " + strings.Join(list, " ") + "\n")
 	}
 	return text.String(), nil
+}
+
+// hostFile returns the content of a file of the host; "" if it is missing.
+func hostFile(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("copy the host's %s: %w", filepath.Base(path), err)
+	}
+	return string(data), nil
 }

@@ -67,12 +67,18 @@ func checkFiles(t *testing.T, booted virtcontainers.Options, dir string) {
 	for _, m := range booted.Mounts {
 		mounts[m.Destination] = m.Source
 	}
-	want := map[string]string{"/dev/shm": "/dev/shm", "/etc/resolv.conf": dir + "/resolv.conf", "/etc/hostname": dir + "/hostname"}
+	want := map[string]string{
+		"/dev/shm": "/dev/shm", "/etc/resolv.conf": dir + "/resolv.conf", "/etc/hostname": dir + "/hostname", "/etc/hosts": dir + "/hosts",
+	}
 	if !maps.Equal(mounts, want) || booted.Network.ResolvConf != mounts["/etc/resolv.conf"] {
 		t.Errorf("mounts %v, resolv.conf %s; want %v", mounts, booted.Network.ResolvConf, want)
 	}
+	hosts, err := os.ReadFile("/etc/hosts")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]string{
-		"resolv.conf": "search a.example b.example\nnameserver 192.0.2.1\nnameserver 192.0.2.2\noptions ndots:5\n", "hostname": "web\n",
+		"resolv.conf": "search a.example b.example\nnameserver 192.0.2.1\nnameserver 192.0.2.2\noptions ndots:5\n", "hostname": "web\n", "hosts": string(hosts),
 	} {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
 			t.Errorf("%s is %q, %v; want %q", name, got, err, want)

@@ -171,7 +171,9 @@ func (s *Service) Platform(_ context.Context, r *sandbox.PlatformRequest) (*sand
 	return &sandbox.PlatformResponse{Platform: &types.Platform{OS: "linux", Architecture: runtime.GOARCH}}, nil
 }
 
-// StopSandbox ends the machine and everything in it.
+// StopSandbox ends the machine and everything in it. What could not be undone is an
+// error of the calls that waited for it, and of no later one: a stopped sandbox stays
+// stopped.
 func (s *Service) StopSandbox(ctx context.Context, r *sandbox.StopSandboxRequest) (*sandbox.StopSandboxResponse, error) {
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
@@ -180,13 +182,23 @@ func (s *Service) StopSandbox(ctx context.Context, r *sandbox.StopSandboxRequest
 	if errdefs.IsNotFound(err) {
 		return &sandbox.StopSandboxResponse{}, nil // it never ran
 	}
-	if err == nil {
-		err = pod.Stop(ctx)
-	}
 	if err != nil {
 		return nil, err
 	}
+	before := hasStopped(pod)
+	if err := pod.Stop(ctx); err != nil && !before {
+		return nil, err
+	}
 	return &sandbox.StopSandboxResponse{}, nil
+}
+
+func hasStopped(pod *virtcontainers.Sandbox) bool {
+	select {
+	case <-pod.Stopped():
+		return true
+	default:
+		return false
+	}
 }
 
 // WaitSandbox answers when the machine has ended.
@@ -220,10 +232,9 @@ func (s *Service) SandboxStatus(_ context.Context, r *sandbox.SandboxStatusReque
 	s.mu.Lock()
 	resp.Pid, resp.CreatedAt = uint32(pod.PID()), timestamppb.New(s.createdAt)
 	s.mu.Unlock()
-	select {
-	case <-pod.Stopped():
+	if hasStopped(pod) {
 		resp.ExitedAt = timestamppb.New(pod.End().At)
-	default:
+	} else {
 		resp.State = stateReady
 	}
 	return resp, nil
@@ -244,9 +255,20 @@ func (s *Service) PingSandbox(ctx context.Context, r *sandbox.PingRequest) (*san
 	return &sandbox.PingResponse{}, nil
 }
 
-// ShutdownSandbox ends the shim.
+// ShutdownSandbox ends the sandbox, then the shim. The teardown has logged what it could
+// not undo. That is no error here: only after a Shutdown without one does containerd
+// call "delete" (plugins/sandbox, Shutdown), which removes what is left.
 func (s *Service) ShutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandboxRequest) (*sandbox.ShutdownSandboxResponse, error) {
-	if _, err := s.StopSandbox(ctx, &sandbox.StopSandboxRequest{SandboxID: r.SandboxID}); err != nil {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	pod, err := s.host.Current()
+	if err == nil {
+		if err = pod.Stop(ctx); hasStopped(pod) {
+			err = nil
+		}
+	}
+	if err != nil && !errdefs.IsNotFound(err) { // a pod that is not found never ran
 		return nil, err
 	}
 	s.host.Exit()

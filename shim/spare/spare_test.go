@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
@@ -307,6 +308,29 @@ func gone(t *testing.T, e *engine, spare pool.Spare, vm persist.Process) {
 	}
 	if left, err := filepath.Glob(filepath.Join(e.spares.Dir, "*"+spare.ID)); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A pod that is to have its own domain of core scheduling leaves spares to others, and
+// makes none.
+func TestCoreSchedulingTakesNoSpare(t *testing.T) {
+	e, spare, _ := withSpare(t)
+	t.Setenv("SCHED_CORE", "1")
+	var cookie uint64
+	if unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_GET, 0, 0, uintptr(unsafe.Pointer(&cookie))) == nil {
+		p := e.start("x")
+		p.run()
+		p.end()
+	} else {
+		e.bundleOf("x")
+		if out, err := e.command("x", "start").Output(); err == nil {
+			t.Errorf("without core scheduling the start answers %q", out)
+		}
+	}
+	if list := e.settled(1); len(list) != 1 {
+		t.Errorf("the spares are %+v, want only the one before", list)
+	} else if _, is := find(list, spare.Process); !is {
+		t.Errorf("the spare is %+v, was %+v", list[0], spare)
 	}
 }
 

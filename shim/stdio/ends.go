@@ -100,7 +100,7 @@ func (i *IO) openOutput(path string, e *ends) (sink, error) {
 		return sink{}, err
 	}
 	if u.Scheme == schemeBinary || u.Scheme == schemeBinaryV2 {
-		l, err := startLogger(u, i.paths.Namespace, i.paths.ContainerID)
+		l, err := startLogger(u, i.paths.Namespace, i.paths.LoggerID)
 		if err != nil {
 			return sink{}, err
 		}

@@ -92,7 +92,7 @@ func TestBinaryEnds(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	prog := script(t, fmt.Sprintf(`exec 5>&-; { echo "$CONTAINER_NAMESPACE $CONTAINER_ID$OF_THE_SHIM"; printf '[%%s]' "$@"; echo; cat <&3; cat <&4; } > %[1]s.tmp; mv %[1]s.tmp %[1]s`, out))
 	uri := "binary://" + prog + "?key=value&flag&empty="
-	write(t, newIO(t, Paths{Stdout: uri, Stderr: uri, Namespace: "ns", ContainerID: "c1"}), "hello\n")
+	write(t, newIO(t, Paths{Stdout: uri, Stderr: uri, Namespace: "ns", LoggerID: "c1"}), "hello\n")
 	// As with runc's shim each key has its value, also an empty one.
 	want := "ns c1\n[empty][][flag][][key][value]\nhello\noops\n"
 	var got []byte

@@ -27,8 +27,9 @@ type Paths struct {
 	// PipesBreak, with ReadersStay: the process gets SIGPIPE when its reader is
 	// gone, unless it has a terminal.
 	PipesBreak bool
-	// Namespace and ContainerID are for a logger.
-	Namespace, ContainerID string
+	// Namespace and LoggerID are for a logger: LoggerID is the process's, an exec's or its
+	// container's.
+	Namespace, LoggerID string
 }
 
 // stalled is how long Drain waits for a reader that does not read.

@@ -25,9 +25,14 @@ import (
 
 // Create makes a container; for the sandbox's own container it boots the sandbox
 // first. After an error a shim without a sandbox is abandoned.
-func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (_ *task.CreateTaskResponse, err error) {
+func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	s.begin()
-	defer func() { s.end(err) }()
+	resp, err := s.create(ctx, r)
+	s.end(err)
+	return resp, asRefusal(err)
+}
+
+func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if err := bundle.CheckID(r.ID); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
@@ -235,7 +240,7 @@ func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, 
 
 // containerOptions describes the container that a request asks for.
 func (s *Service) containerOptions(r *task.CreateTaskRequest, b *bundle.Bundle) (virtcontainers.ContainerOptions, error) {
-	io, err := s.newIO(r)
+	io, err := s.newIO(r.ID, r)
 	if err != nil {
 		return virtcontainers.ContainerOptions{}, fmt.Errorf("create container %s: %w", r.ID, err)
 	}

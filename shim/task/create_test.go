@@ -12,6 +12,8 @@ import (
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -30,7 +32,7 @@ func TestCreateFails(t *testing.T) {
 		is      func(error) bool
 		want    string
 	}{
-		{"checkpoint for a pod", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Checkpoint = "/x" }, errdefs.IsNotImplemented, "checkpoint"},
+		{"checkpoint for a pod", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Checkpoint = "/x" }, errdefs.IsFailedPrecondition, "checkpoint"},
 		{"bad id", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.ID = "a/b" }, errdefs.IsInvalidArgument, "a/b"},
 		{"no bundle", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Bundle = "/no/such/bundle" }, errdefs.IsNotFound, "/no/such/bundle"},
 		{"other sandbox", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.ID = "other" }, errdefs.IsInvalidArgument, "this shim serves pod"},
@@ -72,6 +74,9 @@ func TestCreateFails(t *testing.T) {
 		{"container in the guest", func(_ *testing.T, s *shim, _ *taskapi.CreateTaskRequest) {
 			s.host.Agent.Fail("Create", errdefs.ErrInvalidArgument)
 		}, errdefs.IsInvalidArgument, "create: "},
+		{"not implemented in the guest", func(_ *testing.T, s *shim, _ *taskapi.CreateTaskRequest) {
+			s.host.Agent.Fail("Create", errdefs.ErrNotImplemented)
+		}, errdefs.IsFailedPrecondition, "create: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,6 +86,9 @@ func TestCreateFails(t *testing.T) {
 			tt.arrange(t, s, r)
 			_, err := s.Create(t.Context(), r)
 			wantError(t, "create", err, tt.is, tt.want)
+			if status.Code(err) == codes.Unimplemented {
+				t.Errorf("containerd would call the older API's Create: %v", err)
+			}
 			if left, err := s.host.Leftovers(); err != nil || len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)
 			}

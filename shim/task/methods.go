@@ -49,7 +49,7 @@ func (s *Service) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 	if err != nil {
 		return nil, err
 	}
-	io, err := s.newIO(r)
+	io, err := s.newIO(r.ExecID, r)
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", r.ID, err)
 	}

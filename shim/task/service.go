@@ -183,16 +183,16 @@ func shimPID() uint32 { return uint32(os.Getpid()) }
 
 // stdioRequest is a request with paths for stdio.
 type stdioRequest interface {
-	GetID() string
 	GetStdin() string
 	GetStdout() string
 	GetStderr() string
 	GetTerminal() bool
 }
 
-func (s *Service) newIO(r stdioRequest) (*stdio.IO, error) {
+// newIO makes the stdio of the process of that id, an exec's or a container's.
+func (s *Service) newIO(id string, r stdioRequest) (*stdio.IO, error) {
 	return stdio.New(stdio.Paths{
 		Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), Terminal: r.GetTerminal(),
-		Namespace: s.opts.Namespace, ContainerID: r.GetID(), ReadersStay: s.policy.ReadersStay, PipesBreak: s.policy.PipesBreak,
+		Namespace: s.opts.Namespace, LoggerID: id, ReadersStay: s.policy.ReadersStay, PipesBreak: s.policy.PipesBreak,
 	})
 }

@@ -21,9 +21,9 @@ func (p *pod) exec(ctx context.Context, t *testing.T, id string, command ...stri
 	return p.do(ctx, t, append([]string{"exec", "--sync", id}, command...)...)
 }
 
-// runShared runs a pod with a name and DNS settings, whose containers share
-// their PIDs unless they say otherwise.
-func runShared(ctx context.Context, t *testing.T, e *env.Env) *pod {
+// runShared runs a pod of a runtime handler with a name, DNS settings and a NamespaceMode
+// of its PIDs.
+func runShared(ctx context.Context, t *testing.T, e *env.Env, handler string, pids int) *pod {
 	t.Helper()
 	p := &pod{e: e, dir: t.TempDir()}
 	p.config = filepath.Join(p.dir, "sandbox-config.json")
@@ -32,7 +32,7 @@ func runShared(ctx context.Context, t *testing.T, e *env.Env) *pod {
 		"log_directory": filepath.Join(p.dir, "logs"),
 		"hostname":      "podname",
 		"dns_config":    map[string]any{"servers": []string{"10.9.8.7"}, "searches": []string{"svc.example"}, "options": []string{"ndots:5"}},
-		"linux":         withPID(podPID),
+		"linux":         withPID(pids),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func runShared(ctx context.Context, t *testing.T, e *env.Env) *pod {
 	if err := os.WriteFile(p.config, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p.id = p.do(ctx, t, "runp", "--runtime", bed.runtime.Name, p.config)
+	p.id = p.do(ctx, t, "runp", "--runtime", handler, p.config)
 	return p
 }
 
@@ -114,29 +114,41 @@ func TestUpdateResources(t *testing.T) {
 // hostname are the pod's, PIDs only if requested.
 func TestPodIsShared(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
-		p := runShared(ctx, t, e)
+		p := runShared(ctx, t, e, bed.runtime.Name, podPID)
 		shared, own := map[string]any{"linux": withPID(podPID)}, map[string]any{"linux": withPID(containerPID)}
 		first, second, apart := p.start(ctx, t, forever, shared), p.start(ctx, t, forever, shared), p.start(ctx, t, forever, own)
-		for _, id := range []string{first, apart} {
-			if got := p.exec(ctx, t, id, "hostname"); got != "podname" {
-				t.Errorf("hostname: %q", got)
-			}
-			if got := p.exec(ctx, t, id, "cat", "/etc/hostname"); got != "podname" {
-				t.Errorf("/etc/hostname: %q", got)
-			}
-			if got := p.exec(ctx, t, id, "cat", "/etc/resolv.conf"); got != "search svc.example\nnameserver 10.9.8.7\noptions ndots:5" {
-				t.Errorf("/etc/resolv.conf: %q", got)
-			}
-			if got := p.exec(ctx, t, id, "cat", "/etc/hosts"); !strings.Contains(got, "localhost") {
-				t.Errorf("/etc/hosts: %q", got)
-			}
-		}
-		p.exec(ctx, t, first, "sh", "-c", "echo word > /dev/shm/file")
-		if got := p.exec(ctx, t, second, "cat", "/dev/shm/file"); got != "word" {
-			t.Errorf("in the other's /dev/shm: %q", got)
-		}
+		p.checkFiles(ctx, t, first, apart)
+		p.checkMemory(ctx, t, first, second)
 		checkPIDs(ctx, t, p, map[string]int{first: 2, second: 2, apart: 1})
 	})
+}
+
+// checkFiles checks the files that the engine, or the shim, writes for the pod.
+func (p *pod) checkFiles(ctx context.Context, t *testing.T, containers ...string) {
+	t.Helper()
+	for _, id := range containers {
+		if got := p.exec(ctx, t, id, "hostname"); got != "podname" {
+			t.Errorf("hostname: %q", got)
+		}
+		if got := p.exec(ctx, t, id, "cat", "/etc/hostname"); got != "podname" {
+			t.Errorf("/etc/hostname: %q", got)
+		}
+		if got := p.exec(ctx, t, id, "cat", "/etc/resolv.conf"); got != "search svc.example\nnameserver 10.9.8.7\noptions ndots:5" {
+			t.Errorf("/etc/resolv.conf: %q", got)
+		}
+		if got := p.exec(ctx, t, id, "cat", "/etc/hosts"); !strings.Contains(got, "localhost") {
+			t.Errorf("/etc/hosts: %q", got)
+		}
+	}
+}
+
+// checkMemory checks that two containers have the same shared memory.
+func (p *pod) checkMemory(ctx context.Context, t *testing.T, first, second string) {
+	t.Helper()
+	p.exec(ctx, t, first, "sh", "-c", "echo word > /dev/shm/file")
+	if got := p.exec(ctx, t, second, "cat", "/dev/shm/file"); got != "word" {
+		t.Errorf("in the other's /dev/shm: %q", got)
+	}
 }
 
 // checkPIDs counts the containers' first processes that each container sees.
