@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -170,7 +169,7 @@ func (r *Runtime) execDetached(ctx context.Context, p process, pidFile string, s
 
 // noteExec saves the pid of an exec's monitor for ps.
 func (r *Runtime) noteExec(id, execID string, pid int) (string, error) {
-	r.execPids(id) // removes the notes of execs that have ended
+	r.execMonitors(id) // removes the notes of execs that have ended
 	p, err := persist.Identify(pid)
 	if err != nil {
 		return "", err
@@ -184,28 +183,4 @@ func (r *Runtime) noteExec(id, execID string, pid int) (string, error) {
 		return "", fmt.Errorf("note exec: %w", err)
 	}
 	return name, nil
-}
-
-// execPids returns the monitors of running execs. It removes the notes of the
-// others.
-func (r *Runtime) execPids(id string) []int {
-	names, err := fs.Glob(os.DirFS(r.dir(id)), execPattern)
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, name := range names {
-		name = filepath.Join(r.dir(id), name)
-		data, err := os.ReadFile(name)
-		var p persist.Process
-		if err != nil || json.Unmarshal(data, &p) != nil {
-			continue
-		}
-		if !p.Alive() {
-			_ = os.Remove(name)
-			continue
-		}
-		pids = append(pids, p.PID)
-	}
-	return pids
 }

@@ -23,6 +23,8 @@ type session struct {
 	streams streams
 	relays  []*relay
 	signals *signals
+	// impatience bounds the wait for the output's reader.
+	impatience *impatience
 	// ended receives the exit code once.
 	ended chan uint32
 }
@@ -35,7 +37,7 @@ func open(cfg Config, s streams) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{cfg: cfg, shim: shim, streams: s, ended: make(chan uint32, 1)}, nil
+	return &session{cfg: cfg, shim: shim, streams: s, impatience: newImpatience(), ended: make(chan uint32, 1)}, nil
 }
 
 // begin starts handling signals, relaying, and waiting for the process.
@@ -60,6 +62,7 @@ func (s *session) wait(ctx context.Context) uint32 {
 	if err == nil {
 		return resp.ExitStatus
 	}
+	s.impatience.set()
 	if exit, err := bundle.LoadExit(s.cfg.Bundle); err == nil && s.cfg.ExecID == "" {
 		return exit.Status
 	}
@@ -67,15 +70,14 @@ func (s *session) wait(ctx context.Context) uint32 {
 }
 
 // end waits for the process's end and its last output, and returns its exit
-// code.
+// code. Signals are handled until then.
 func (s *session) end() int {
 	code := <-s.ended
-	s.signals.stop()
-	for _, r := range s.relays {
-		if r.output {
-			r.awaitQuiet(client.Quiet)
-		}
+	if bySignal(code) {
+		s.impatience.set()
 	}
+	s.drain()
+	s.signals.stop()
 	s.forget()
 	_ = s.shim.Close()
 	return int(code & 0xff)
