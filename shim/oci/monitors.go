@@ -1,11 +1,7 @@
 package oci
 
 import (
-	"encoding/json"
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,41 +38,4 @@ func endMonitors(monitors []persist.Process) error {
 		}
 	}
 	return errors.Join(append(errs, persist.KillAll(monitorsDie, monitors...))...)
-}
-
-// execPattern matches the files in a container's directory that name the monitors of
-// execs.
-const execPattern = "exec-*.pid"
-
-// execMonitors returns the monitors of running execs. It removes the notes of the
-// others.
-func (r *Runtime) execMonitors(id string) []persist.Process {
-	names, err := fs.Glob(os.DirFS(r.dir(id)), execPattern)
-	if err != nil {
-		return nil
-	}
-	var monitors []persist.Process
-	for _, name := range names {
-		name = filepath.Join(r.dir(id), name)
-		data, err := os.ReadFile(name)
-		var p persist.Process
-		if err != nil || json.Unmarshal(data, &p) != nil {
-			continue
-		}
-		if !p.Alive() {
-			_ = os.Remove(name)
-			continue
-		}
-		monitors = append(monitors, p)
-	}
-	return monitors
-}
-
-// execPids returns the pids of the monitors of running execs.
-func (r *Runtime) execPids(id string) []int {
-	var pids []int
-	for _, p := range r.execMonitors(id) {
-		pids = append(pids, p.PID)
-	}
-	return pids
 }
