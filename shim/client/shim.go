@@ -70,10 +70,17 @@ func nativeErrors(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response,
 		return nil
 	case err == nil:
 		return errgrpc.ToNative(status.ErrorProto(resp.Status))
+	}
+	return callError(ctx, req.Method, err)
+}
+
+// callError describes the failure of a call that has no answer.
+func callError(ctx context.Context, method string, err error) error {
+	switch {
 	case errors.Is(err, ttrpc.ErrClosed):
 		return fmt.Errorf("the shim has ended: %w", errdefs.ErrUnavailable)
 	case ctx.Err() != nil:
-		return fmt.Errorf("shim's answer to %s: %w", req.Method, context.Cause(ctx))
+		return fmt.Errorf("shim's answer to %s: %w", method, context.Cause(ctx))
 	}
 	return err
 }

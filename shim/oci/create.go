@@ -122,7 +122,7 @@ func (r *Runtime) createTask(ctx context.Context, rec *record, spec *specs.Spec,
 	defer stdio.Close()
 	shim, err := client.Start(ctx, r.program(rec.ID))
 	if err != nil {
-		return err
+		return r.explainNoSandbox(rec, err)
 	}
 	defer shim.Close()
 	defer func() {

@@ -8,6 +8,7 @@
 //	            origin        a link to the engine's bundle, which hooks get
 //	            address, shim.pid, shim.exit, log    the shim's
 //	            io-*          FIFOs, while a process is being made
+//	            exec-*.pid    the monitor of an exec (notes.go)
 //
 // The pid that engines get is that of a monitor (package monitor). Containers
 // whose annotations put them into one pod (Podman's, CRI-O's) share one shim, as

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
@@ -18,7 +16,6 @@ import (
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/shim/oci/monitor"
 	"github.com/katabox/katabox/virtcontainers/bundle"
-	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
 // processType is the type under which engines send an OCI Process.
@@ -58,7 +55,16 @@ func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (code int,
 		return 0, err
 	}
 	execID := rand.Text()
-	stdio, err := r.makeStdio(id, "io-"+execID, o.Process.Terminal)
+	note, err := r.noteExec(id, execID, os.Getpid()) // whose the FIFOs are
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if err != nil || !o.Detach {
+			_ = os.Remove(note)
+		}
+	}()
+	stdio, err := r.makeStdio(id, execStdio(execID), o.Process.Terminal)
 	if err != nil {
 		return 0, err
 	}
@@ -68,10 +74,16 @@ func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (code int,
 		return 0, err
 	}
 	defer shim.Close()
+	r.sweepExecs(ctx, shim, id)
 	if err := add(ctx, shim, id, execID, o.Process, stdio); err != nil {
 		return 0, err
 	}
-	start := func() error { return startExec(ctx, shim, id, execID) }
+	start := func() error {
+		if err := startExec(ctx, shim, id, execID); err != nil {
+			return err
+		}
+		return stdio.Remove() // now: this process may be killed before the other ends
+	}
 	if o.Detach {
 		err = r.execDetached(ctx, process{id: id, execID: execID, spec: o.Process, stdio: stdio, consoleSocket: o.ConsoleSocket}, o.PIDFile, shim, start)
 	} else {
@@ -137,11 +149,6 @@ func (r *Runtime) execAttached(ctx context.Context, id, execID string, o ExecOpt
 	if err := writePIDFile(o.PIDFile, os.Getpid()); err != nil {
 		return 0, err
 	}
-	name, err := r.noteExec(id, execID, os.Getpid())
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(name)
 	return monitor.Run(ctx, monitor.Config{Bundle: r.dir(id), ID: id, ExecID: execID, Terminal: o.Process.Terminal}, stdio, start)
 }
 
@@ -166,46 +173,4 @@ func (r *Runtime) execDetached(ctx context.Context, p process, pidFile string, s
 		return errors.Join(err, endMonitor(child))
 	}
 	return nil
-}
-
-// noteExec saves the pid of an exec's monitor for ps.
-func (r *Runtime) noteExec(id, execID string, pid int) (string, error) {
-	r.execPids(id) // removes the notes of execs that have ended
-	p, err := persist.Identify(pid)
-	if err != nil {
-		return "", err
-	}
-	data, err := json.Marshal(p)
-	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(r.dir(id), "exec-"+execID+".pid")
-	if err := replaceFile(name, data, 0o600); err != nil {
-		return "", fmt.Errorf("note exec: %w", err)
-	}
-	return name, nil
-}
-
-// execPids returns the monitors of running execs. It removes the notes of the
-// others.
-func (r *Runtime) execPids(id string) []int {
-	names, err := fs.Glob(os.DirFS(r.dir(id)), execPattern)
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, name := range names {
-		name = filepath.Join(r.dir(id), name)
-		data, err := os.ReadFile(name)
-		var p persist.Process
-		if err != nil || json.Unmarshal(data, &p) != nil {
-			continue
-		}
-		if !p.Alive() {
-			_ = os.Remove(name)
-			continue
-		}
-		pids = append(pids, p.PID)
-	}
-	return pids
 }

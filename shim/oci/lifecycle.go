@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/client"
 )
@@ -64,7 +65,9 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 }
 
 // Kill sends a signal to a container's init; all sends it to all its processes, and
-// then it is not an error if the container has ended, as with runc.
+// then it is not an error if the container has ended, as with runc. A container whose
+// monitor still waits for the reader of its output has not ended to the engine: the
+// monitor gets the signal.
 func (r *Runtime) Kill(ctx context.Context, id string, signal uint32, all bool) error {
 	err := r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
 		_, err := shim.Kill(ctx, &task.KillRequest{ID: id, Signal: signal, All: all})
@@ -73,7 +76,13 @@ func (r *Runtime) Kill(ctx context.Context, id string, signal uint32, all bool) 
 		}
 		return err
 	})
-	if all && errors.Is(err, errNotRunning) {
+	if !errors.Is(err, errNotRunning) {
+		return err
+	}
+	if rec, loadErr := r.load(id); loadErr == nil && rec.Monitor.Alive() {
+		return hurryMonitor(rec.Monitor, unix.Signal(signal))
+	}
+	if all {
 		return nil
 	}
 	return err
@@ -113,7 +122,7 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	defer cancel()
 	shim, err := client.Connect(ctx, r.dir(id))
 	if force && err != nil || errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) { // it was killed, or ended with its pod
-		return r.deleteDead(ctx, id)
+		return r.deleteDead(ctx, rec)
 	}
 	if err != nil {
 		return err
@@ -127,7 +136,7 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	if err := r.destroy(ctx, shim, id); err != nil {
 		return err
 	}
-	return r.removeDir(id)
+	return r.removeEnded(rec)
 }
 
 // checkStopped returns an error if the container still runs.
@@ -145,11 +154,18 @@ func checkStopped(ctx context.Context, shim *client.Shim, rec *record) error {
 }
 
 // deleteDead removes a container whose shim is gone.
-func (r *Runtime) deleteDead(ctx context.Context, id string) error {
-	if err := r.deleteByProgram(ctx, id); err != nil {
+func (r *Runtime) deleteDead(ctx context.Context, rec *record) error {
+	if err := r.deleteByProgram(ctx, rec.ID); err != nil {
 		return err
 	}
-	return r.removeDir(id)
+	return r.removeEnded(rec)
+}
+
+// removeEnded removes what is left of a container that its shim has removed, or whose
+// shim is gone: its monitors and its directory.
+func (r *Runtime) removeEnded(rec *record) error {
+	err := endMonitors(append(r.execMonitors(rec.ID), rec.Monitor))
+	return errors.Join(err, r.removeDir(rec.ID))
 }
 
 // removeUnfinished removes the directory of a create that was killed before it

@@ -307,6 +307,9 @@ func TestCreateFails(t *testing.T) {
 		{"no sandbox", "c1", func(s *specs.Spec) {
 			s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
 		}, CreateOptions{}, "sandbox pod"},
+		{"no infra container", "c1", func(s *specs.Spec) {
+			s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
+		}, CreateOptions{}, "drop_infra_ctr = false"},
 		{"no listener for the terminal", "c1", func(s *specs.Spec) { s.Process.Terminal = true }, CreateOptions{ConsoleSocket: "/nowhere"}, "connect to console socket"},
 		{"no place for the pid", "c1", nil, CreateOptions{PIDFile: "/nowhere/pid"}, "write pid file"},
 	}

@@ -1,6 +1,10 @@
 package oci
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -29,4 +33,16 @@ func (r *Runtime) completePlace(id string, spec *specs.Spec) error {
 	}
 	spec.Annotations[containerType] = "container"
 	return nil
+}
+
+// explainNoSandbox adds to the error of a start what may be the cause if there is no
+// container of the pod's sandbox. CRI-O makes one for this runtime only by these rules
+// (podIsKernelSeparated in server/sandbox_run_linux.go).
+func (r *Runtime) explainNoSandbox(rec *record, err error) error {
+	ids, listErr := r.ids()
+	isSandbox := func(id string) bool { return strings.HasPrefix(id, rec.SandboxID) } // as the shim finds it
+	if listErr != nil || slices.ContainsFunc(ids, isSandbox) {
+		return err
+	}
+	return fmt.Errorf(`%w (if CRI-O made no infra container: let the handler's name contain "kata", or set drop_infra_ctr = false)`, err)
 }

@@ -177,7 +177,3 @@ func (r *Runtime) Pids(ctx context.Context, id string) ([]int, error) {
 	}
 	return append(pids, r.execPids(id)...), nil
 }
-
-// execPattern matches the files in a container's directory that name the monitors of
-// execs.
-const execPattern = "exec-*.pid"

@@ -20,8 +20,16 @@ func (s *Service) execEnded(containerID, execID string) {
 		return // it is deleted
 	}
 	time.AfterFunc(s.policy.KeepExecs, func() {
-		if err := p.Forget(); err != nil && !errdefs.IsNotFound(err) {
+		if err := ignoreNotFound(p.Forget()); err != nil {
 			log.G(context.Background()).WithError(err).Debug("exec is not forgotten")
 		}
 	})
+}
+
+// ignoreNotFound is for removals: what is gone need not be removed.
+func ignoreNotFound(err error) error {
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

@@ -5,8 +5,11 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -78,4 +81,33 @@ func TestOthersMayHangUp(t *testing.T) {
 	s.waitElsewhere(t, "")()
 	s.exit(t, sandboxID, "", 5)
 	s.events.await(t, "exit pod=5")
+}
+
+// Only its owner would delete an exec: without one it is removed, also from the guest,
+// and cannot be started any more.
+func TestOwnersDeathRemovesAnExec(t *testing.T) {
+	for _, started := range []bool{true, false} {
+		s := newShim(t, func(o *task.Options) { o.Namespace = engine.CommandLine })
+		ctx := t.Context()
+		s.run(t, sandboxID)
+		exec := &taskapi.ExecProcessRequest{ID: sandboxID, ExecID: "e1", Spec: &anypb.Any{Value: []byte("{}")}}
+		if _, err := s.Exec(ctx, exec); err != nil {
+			t.Fatal(err)
+		}
+		if started {
+			if _, err := s.Start(ctx, &taskapi.StartRequest{ID: sandboxID, ExecID: "e1"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.waitElsewhere(t, "e1")()
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			resp, err := s.State(ctx, &taskapi.StateRequest{ID: sandboxID, ExecID: "e1"})
+			if errdefs.IsNotFound(errgrpc.ToNative(err)) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("started: %t: the exec is %v, %v", started, resp.GetStatus(), err)
+			}
+		}
+	}
 }

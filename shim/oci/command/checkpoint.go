@@ -65,6 +65,8 @@ func checkpointCommand() *cli.Command {
 	}
 }
 
+// restoreCommand has no flag --lsm-mount-context: engines that find it restore into pods
+// (Podman, CRRuntimeSupportsPodCheckpointRestore in pkg/checkpoint/crutils).
 func restoreCommand() *cli.Command {
 	return &cli.Command{
 		Name: "restore", Usage: "create a container from a checkpoint, and run it", ArgsUsage: "ID",
@@ -78,11 +80,10 @@ func restoreCommand() *cli.Command {
 			&cli.BoolFlag{Name: "no-subreaper", Usage: "accepted: the container does not run below this program"},
 			&cli.BoolFlag{Name: "lazy-pages", Usage: "refused"},
 			&cli.StringFlag{Name: "lsm-profile", Usage: "refused"},
-			&cli.StringFlag{Name: "lsm-mount-context", Usage: "refused"},
 		}, acceptedFlags()...),
 		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			const labels = "the guest's kernel has no labels of a security module"
-			if err := refuse(c, map[string]string{"lazy-pages": onePass, "lsm-profile": labels, "lsm-mount-context": labels}); err != nil {
+			if err := refuse(c, map[string]string{"lazy-pages": onePass, "lsm-profile": labels}); err != nil {
 				return err
 			}
 			if !c.Bool("detach") {

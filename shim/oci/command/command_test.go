@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,6 +83,8 @@ func TestRefused(t *testing.T) {
 		{[]string{"exec", "--ignore-paused=false", "c1", "sh"}, 255, "container does not exist"},
 		{[]string{"exec", "--apparmor", "", "c1", "sh"}, 255, "container does not exist"},
 		{[]string{"delete", "--forse", "c1"}, 1, "delete: flag provided but not defined"},
+		// Podman takes a flag that needs an argument for the ability to restore into a pod.
+		{[]string{"restore", "--lsm-mount-context"}, 1, "restore: flag provided but not defined"},
 		{[]string{"create", "--bundle"}, 1, "create: flag needs an argument"},
 	}
 	for _, tt := range tests {
@@ -235,6 +238,55 @@ func TestAddByFlag(t *testing.T) {
 		call(t, []*cli.Command{other}, append([]string{"list"}, strings.Fields(args)...)...)
 		if called == ours {
 			t.Errorf("list %s: the OCI runtime's is %t, want %t", args, !called, ours)
+		}
+	}
+}
+
+// Podman's calls have no --root, also for a container that is gone. A container in the
+// guest program's arguments does not count.
+func TestAddForEngines(t *testing.T) {
+	withShim(t)
+	root := t.TempDir()
+	writeStopped(t, root, "db")
+	for args, ours := range map[string]bool{
+		"--log L --log-format json exec --pid-file P --process F --detach gone": true,
+		"--log L exec gone sh":             true,
+		"--systemd-cgroup ps gone":         true,
+		"exec --detach gone sh":            true,
+		"exec -e A=b --pid-file=P gone sh": true,
+		"exec --name x --cwd / gone pwd":   true,
+		"exec --name db web pwd":           false,
+		"exec --env db web pwd":            false,
+		"exec db sh":                       true,
+		"exec -- db sh":                    true,
+		"exec web curl db":                 false,
+		"exec web grep --detach db":        false,
+		"exec -- web sh":                   false,
+		"exec -e A=b web sh":               false,
+		"exec":                             false,
+		"ps db -ef":                        true,
+		"ps --format json gone":            true,
+		"ps web db":                        false,
+		"ps":                               false,
+	} {
+		t.Chdir(t.TempDir()) // --log's
+		called := false
+		others := make([]*cli.Command, 2)
+		for i, name := range []string{"exec", "ps"} {
+			others[i] = &cli.Command{
+				Name: name, Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}}},
+				Action: func(context.Context, *cli.Command) error { called = true; return nil },
+			}
+		}
+		app := &cli.Command{Name: "kata-runtime", Flags: Flags(), Commands: others, Writer: io.Discard, ErrWriter: io.Discard,
+			ExitErrHandler: func(context.Context, *cli.Command, error) {}}
+		app.Flags[0].(*cli.StringFlag).Value = root
+		Add(app)
+		SetConventions(app)
+		err := app.Run(t.Context(), append([]string{"kata-runtime"}, strings.Fields(args)...))
+		_, reported := errors.AsType[ExitError](err)
+		if called == ours || err != nil && !reported {
+			t.Errorf("%s: the other's was called: %t, %v; want the OCI runtime's %t", args, called, err, ours)
 		}
 	}
 }

@@ -9,11 +9,15 @@ import (
 	"github.com/katabox/katabox/shim/oci"
 )
 
+// engineFlags are the flags before a command of which engines set at least one: CRI-O
+// --root, Podman --log.
+var engineFlags = []string{"root", "log", "log-format", "systemd-cgroup", "rootless", "criu"}
+
 // Add adds the commands of an OCI runtime to a program. If the program has a
 // command with the same name (exec, list, ps), a call goes to the OCI runtime if
-// --root was given, if one of its arguments is a container below --root, or, for
-// a command without arguments, if it has a flag that only the OCI runtime's has.
-// Otherwise it goes to the program's command, whose help is printed.
+// one of engineFlags was given, if it has a flag that only the OCI runtime's has,
+// or if its first argument is a container below --root. Otherwise it goes to the
+// program's command, whose help is printed.
 func Add(app *cli.Command) {
 	twice := make(map[string]*cli.Command)
 	for _, c := range Commands() {
@@ -41,24 +45,51 @@ func Add(app *cli.Command) {
 // isOurs reports whether a call is of the OCI runtime's command, and not of the
 // program's other one with its name.
 func isOurs(app, ours, other *cli.Command) bool {
-	if app.IsSet("root") {
+	if slices.ContainsFunc(engineFlags, app.IsSet) {
 		return true
 	}
-	args := app.Args().Slice()
-	if ours.ArgsUsage == "" {
-		return slices.ContainsFunc(args, func(arg string) bool { return hasFlag(ours, arg) && !hasFlag(other, arg) })
+	flags, id := splitArgs(app.Args().Tail(), ours, other) // the first is the command's name
+	if slices.ContainsFunc(flags, func(arg string) bool { return findFlag(ours, arg) != nil && findFlag(other, arg) == nil }) {
+		return true
 	}
 	r := &oci.Runtime{Root: app.String("root")}
-	return slices.ContainsFunc(args, r.Has)
+	return ours.ArgsUsage != "" && r.Has(id)
 }
 
-// hasFlag reports whether an argument is a flag of a command: --NAME,
-// --NAME=VALUE or -N.
-func hasFlag(c *cli.Command, arg string) bool {
-	name := strings.TrimLeft(arg, "-")
-	if name == arg {
-		return false
+// splitArgs returns the flags before the first argument of a command that is one of two,
+// without their values, and that argument, or "". What follows is another program's.
+func splitArgs(args []string, commands ...*cli.Command) (flags []string, first string) {
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case arg == "--":
+			return flags, strings.Join(args[i+1:min(i+2, len(args))], "")
+		case arg == "-" || !strings.HasPrefix(arg, "-"):
+			return flags, arg
+		}
+		flags = append(flags, arg)
+		if !strings.Contains(arg, "=") && takesValue(arg, commands) {
+			i++
+		}
 	}
-	name, _, _ = strings.Cut(name, "=")
-	return slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	return flags, ""
+}
+
+// takesValue reports whether an argument is a flag whose value is the next argument.
+func takesValue(arg string, commands []*cli.Command) bool {
+	return slices.ContainsFunc(commands, func(c *cli.Command) bool {
+		f, ok := findFlag(c, arg).(cli.DocGenerationFlag)
+		return ok && f.TakesValue()
+	})
+}
+
+// findFlag returns the flag of a command that an argument sets, --NAME, --NAME=VALUE or
+// -N, or nil.
+func findFlag(c *cli.Command, arg string) cli.Flag {
+	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	i := slices.IndexFunc(c.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	if i < 0 {
+		return nil
+	}
+	return c.Flags[i]
 }

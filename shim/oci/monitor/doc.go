@@ -11,7 +11,8 @@
 // signals and the terminal's size. It is in the namespaces of the container's pid,
 // without any capability, and its command line is the container's. When it is
 // killed, the shim kills the process (engine.Policy.WaiterOwnsProcess); when the
-// shim dies, the monitor ends.
+// shim dies, the monitor ends. The output of a process that a signal has ended waits a
+// bounded time for its reader (drain.go).
 //
 // Run does the same in the calling process, for an exec in the foreground.
 package monitor

@@ -51,12 +51,13 @@ func Main() int {
 	if err == nil {
 		err = rights.Drop() // it only copies between open descriptors now
 	}
-	if err != nil {
-		fmt.Fprint(control, err)
-		return 1
+	if err == nil {
+		err = s.begin(context.Background())
 	}
-	s.begin(context.Background())
-	if err := s.check(); err != nil {
+	if err == nil {
+		err = s.check()
+	}
+	if err != nil {
 		fmt.Fprint(control, err)
 		return 1
 	}

@@ -22,7 +22,9 @@ type relay struct {
 	output   bool
 	// writing is set while bytes were read from src and not yet written to dst.
 	writing atomic.Bool
-	done    chan struct{}
+	// moved counts the bytes that dst has taken.
+	moved atomic.Int64
+	done  chan struct{}
 	// finish is called at the end, before done is closed.
 	finish func()
 }
@@ -49,6 +51,7 @@ func (r *relay) run() {
 func (r *relay) splice() bool {
 	for {
 		n, err := unix.Splice(r.src, nil, r.dst, nil, blockSize, unix.SPLICE_F_MOVE)
+		r.moved.Add(max(n, 0))
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN): // the host's end is non-blocking
@@ -97,6 +100,7 @@ func (r *relay) write(data []byte) bool {
 		if err != nil {
 			return false
 		}
+		r.moved.Add(int64(n))
 		data = data[n:]
 	}
 	return true
@@ -118,10 +122,10 @@ func retry(fd int, events int16, call func() (int, error)) (int, error) {
 }
 
 // awaitQuiet waits for the stream's end, or until nothing was in transit for some
-// time. If the host's end accepts no bytes, it waits as long as the reader takes.
-func (r *relay) awaitQuiet(quiet time.Duration) {
+// time. If the host's end accepts no bytes, it waits for its reader until ctx ends.
+func (r *relay) awaitQuiet(ctx context.Context, quiet time.Duration) {
 	inTransit := func() bool { return r.writing.Load() || client.Pending(r.src) > 0 }
-	_ = client.AwaitQuiet(context.Background(), r.done, inTransit, quiet) // that context does not end
+	_ = client.AwaitQuiet(ctx, r.done, inTransit, quiet) // the rest is given up
 }
 
 func isPipe(fd int) bool {

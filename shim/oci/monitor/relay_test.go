@@ -173,6 +173,7 @@ func TestAwaitQuiet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
+	defer in.Close() // not before: the relay has only its number
 	r, name := newRelay(t, in)
 	w := openWriter(t, name)
 	defer w.Close()
@@ -185,7 +186,7 @@ func TestAwaitQuiet(t *testing.T) {
 	}
 	quiet := make(chan struct{})
 	go func() {
-		r.awaitQuiet(50 * time.Millisecond)
+		r.awaitQuiet(t.Context(), 50*time.Millisecond)
 		close(quiet)
 	}()
 	select {

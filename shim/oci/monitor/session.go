@@ -23,6 +23,8 @@ type session struct {
 	streams streams
 	relays  []*relay
 	signals *signals
+	// impatience bounds the wait for the output's reader.
+	impatience *impatience
 	// ended receives the exit code once.
 	ended chan uint32
 }
@@ -35,17 +37,25 @@ func open(cfg Config, s streams) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{cfg: cfg, shim: shim, streams: s, ended: make(chan uint32, 1)}, nil
+	return &session{cfg: cfg, shim: shim, streams: s, impatience: newImpatience(), ended: make(chan uint32, 1)}, nil
 }
 
-// begin starts handling signals, relaying, and waiting for the process.
-func (s *session) begin(ctx context.Context) {
+// begin starts waiting for the process, handling signals and relaying. The request to
+// wait has been sent when it returns: if this process is killed from then on, the shim
+// kills the other.
+func (s *session) begin(ctx context.Context) error {
+	answer, err := s.shim.BeginWait(ctx, &task.WaitRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID})
+	if err != nil {
+		return err
+	}
 	s.signals = catch(s)
 	s.relays = s.streams.relay()
-	go func() { s.ended <- s.wait(ctx) }()
+	go func() { s.ended <- s.exitCode(answer()) }()
+	return nil
 }
 
-// check verifies that the shim answers and knows the process.
+// check verifies that the shim answers and knows the process. The shim has read begin's
+// request when it answers.
 func (s *session) check() error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -53,13 +63,13 @@ func (s *session) check() error {
 	return err
 }
 
-// wait returns the exit code. If the shim is gone, it is the code that the shim
-// wrote down, if it did.
-func (s *session) wait(ctx context.Context) uint32 {
-	resp, err := s.shim.Wait(ctx, &task.WaitRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID})
+// exitCode returns the exit code from the answer to Wait. If the shim is gone, it is the
+// code that the shim wrote down, if it did.
+func (s *session) exitCode(resp *task.WaitResponse, err error) uint32 {
 	if err == nil {
 		return resp.ExitStatus
 	}
+	s.impatience.set()
 	if exit, err := bundle.LoadExit(s.cfg.Bundle); err == nil && s.cfg.ExecID == "" {
 		return exit.Status
 	}
@@ -67,15 +77,14 @@ func (s *session) wait(ctx context.Context) uint32 {
 }
 
 // end waits for the process's end and its last output, and returns its exit
-// code.
+// code. Signals are handled until then.
 func (s *session) end() int {
 	code := <-s.ended
-	s.signals.stop()
-	for _, r := range s.relays {
-		if r.output {
-			r.awaitQuiet(client.Quiet)
-		}
+	if bySignal(code) {
+		s.impatience.set()
 	}
+	s.drain()
+	s.signals.stop()
 	s.forget()
 	_ = s.shim.Close()
 	return int(code & 0xff)
@@ -107,7 +116,10 @@ func Run(ctx context.Context, cfg Config, stdio *client.Stdio, started func() er
 	if err != nil {
 		return 0, err
 	}
-	s.begin(ctx)
+	if err := s.begin(ctx); err != nil {
+		_ = s.shim.Close()
+		return 0, err
+	}
 	if err := started(); err != nil {
 		s.signals.stop()
 		_ = s.shim.Close()

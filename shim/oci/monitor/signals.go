@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -57,8 +58,8 @@ func (c *signals) stop() {
 	close(c.done)
 }
 
-// pass forwards one signal. Errors are ignored: the process may not have started
-// yet, or has ended.
+// pass forwards one signal. If the process has ended, it ends the wait for the reader of
+// its output. Other errors are ignored: the process may not have started yet.
 func (s *session) pass(sig os.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -70,7 +71,10 @@ func (s *session) pass(sig os.Signal) {
 		s.resize(ctx)
 		return
 	}
-	_, _ = s.shim.Kill(ctx, &task.KillRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID, Signal: uint32(number)})
+	_, err := s.shim.Kill(ctx, &task.KillRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID, Signal: uint32(number)})
+	if errdefs.IsNotFound(err) && endsProcess(number) {
+		s.impatience.set()
+	}
 }
 
 // resize tells the process the size of this terminal, if it has one yet.
