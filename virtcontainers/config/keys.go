@@ -88,7 +88,8 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.default_maxvcpus", int64(0),
 		integer[uint32]("an integer number of vCPUs, 0 for all host CPUs", 0, maxUint32),
 		func(d *draft) *uint32 { return &d.maxVCPUs },
-		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, which is also the maximum. "+
+		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, which is also the maximum. All are those that are online, also "+
+			"if the engine may use only some of them: set this to their number then. "+
 			"Each possible vCPU costs the guest a little memory and time at boot.").
 		annotated("config.hypervisor.default_max_vcpus"),
 	define("hypervisor.qemu.default_memory", int64(2048),
