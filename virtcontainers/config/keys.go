@@ -102,7 +102,8 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.default_maxmemory", int64(0),
 		integer[uint64]("an integer number of MiB, at most 16777216, or 0 for the host's memory", 0, maxMemoryMiB),
 		func(d *draft) *uint64 { return &d.Hypervisor.MaxMemoryMiB },
-		"The most memory a sandbox can grow to in MiB, as its containers' limits ask for more; 0 means the host's. "+
+		"The most memory a sandbox can grow to in MiB, as its containers' limits ask for more; 0 means the host's, rounded down by less "+
+			"than a 64th. "+
 			"With a value up to default_memory the sandbox does not grow."),
 	define("hypervisor.qemu.memory_slots", int64(10),
 		integer[uint32]("an integer from 1 to 256, or 0 for the default", 1, maxMemorySlots),
