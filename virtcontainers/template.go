@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/vsock"
@@ -219,9 +220,22 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, how Temp
 	job := factory.Job{Inputs: in, Config: sourceFile(opts.Config), Lock: how.Lock, Wanted: how.Wanted}
 	return s.templates().Make(ctx, job, func(ctx context.Context, place factory.Place) error {
 		s.platform.states = place.Scratch
-		err := s.boot.run(ctx, s.templateSteps(place.Dir, how.Progress))
+		err := explainFull(place.Dir, s.boot.run(ctx, s.templateSteps(place.Dir, how.Progress)))
 		return errors.Join(err, s.boot.unwind(ctx))
 	})
+}
+
+// fullBelow is how many free bytes a file system has at most that counts as full.
+const fullBelow = 4 << 20
+
+// explainFull adds that the file system of a template's memory is full: QEMU and its guest
+// die of SIGBUS then, and say nothing.
+func explainFull(dir string, err error) error {
+	var disk unix.Statfs_t
+	if err == nil || unix.Statfs(dir, &disk) != nil || disk.Bavail*uint64(disk.Bsize) >= fullBelow {
+		return err
+	}
+	return fmt.Errorf("%s (factory.template_path) is full, free some of it or set another directory: %w: %w", dir, unix.ENOSPC, err)
 }
 
 // templateSteps boot a machine and save it in dir. All of them are undone
