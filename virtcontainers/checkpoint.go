@@ -76,6 +76,9 @@ func (c *Container) checkpoint(ctx context.Context, opts CheckpointOptions) (siz
 	}
 	defer open()
 	size, err = c.saveQuiet(guest.WithoutPass(ctx), key, opts)
+	if err == nil && key == nil {
+		log.G(ctx).WithField("container", c.ID).Warn("the checkpoint is not encrypted, and others may read it where the engine puts it: runtime.checkpoint_key_file is empty")
+	}
 	open()
 	c.sandbox.reopenResolvers(ctx)
 	return size, err

@@ -1,6 +1,7 @@
 package virtcontainers_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -74,6 +77,29 @@ func TestCheckpoint(t *testing.T) {
 		t.Errorf("%d devices are back, want the vsock and the NIC", ids-len(layout.Devices))
 	}
 	s.checkGoesOn()
+}
+
+// A checkpoint without a key has a warning in the log, one with a key has none.
+func TestCheckpointWarns(t *testing.T) {
+	for name, key := range map[string]bool{"without a key": false, "with a key": true} {
+		t.Run(name, func(t *testing.T) {
+			s := saverOn(t, newHost(t), nil, func(o *virtcontainers.Options) {
+				if key {
+					o.Config.Runtime.CheckpointKeyFile = keyFile(t, 32)
+				}
+			})
+			var out bytes.Buffer
+			logger := logrus.New()
+			logger.SetOutput(&out)
+			ctx := log.WithLogger(t.Context(), logrus.NewEntry(logger))
+			if err := s.c.Checkpoint(ctx, virtcontainers.CheckpointOptions{Dir: t.TempDir()}); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(out.String(), "not encrypted") == key {
+				t.Errorf("the log is %s", out.String())
+			}
+		})
+	}
 }
 
 // A container can be saved several times, each time into another directory.

@@ -28,9 +28,9 @@ const (
 	quietWait = 10 * time.Second
 	// pauseTimeout bounds stopping the machine, and letting it run again.
 	pauseTimeout = 30 * time.Second
-	// imageRate is the minimum rate at which the image is expected to be read
-	// back, in bytes per second.
-	imageRate = 16 << 20
+	// rouseRate is how fast the memory of a sandbox that ends must be restored, in bytes
+	// per second.
+	rouseRate = 16 << 20
 )
 
 // Hibernation says since when a sandbox hibernates, and what that saves.
@@ -183,11 +183,9 @@ func (s *Sandbox) giveBack(ctx context.Context, z *slept) error {
 // putBack writes the image to memory of which a part was given back; the rest is as in
 // the image. After an error the guest is lost.
 func (s *Sandbox) putBack(ctx context.Context, z *slept) error {
-	ctx, cancel := context.WithTimeout(ctx, z.wakeTimeout())
-	defer cancel()
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
-	err := z.do(ctx, func() error { return memfile.RestoreImage(ctx, z.image, z.key, z.memory) })
+	err := z.restore(ctx)
 	if err != nil {
 		s.lose(fmt.Errorf("the guest's memory could not be restored: %w", err))
 	}

@@ -19,6 +19,8 @@ import (
 type TemplateOrder struct {
 	// Config is the configuration file; empty for the built-in defaults.
 	Config string
+	// Key is the template that is wanted; empty for a spare.
+	Key factory.Key
 	// Engine is the address of the engine whose shim orders; for spares.
 	Engine string
 	// Lock is the right to make it. The caller owns the file; the process must
@@ -111,7 +113,7 @@ func (s *Sandbox) orderTemplate() {
 		return
 	}
 	began := time.Now()
-	wait, err := s.platform.StartMaker(TemplateOrder{Config: sourceFile(s.opts.Config), Lock: lock.File(), Home: s.home})
+	wait, err := s.platform.StartMaker(TemplateOrder{Config: sourceFile(s.opts.Config), Key: key, Lock: lock.File(), Home: s.home})
 	_ = lock.Close() // the process has it
 	if err == nil {
 		entry.Info("a template is made in the background")

@@ -98,7 +98,7 @@ func TestMissedTemplate(t *testing.T) {
 	if n := len(m.ordered); n != 0 {
 		t.Errorf("%d more are ordered while one is made", n)
 	}
-	if _, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts, m.locks[0], nil); err != nil {
+	if _, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts, virtcontainers.TemplateOptions{Lock: m.locks[0], Wanted: order.Key}); err != nil {
 		t.Fatal(err)
 	}
 	m.end(t)

@@ -3,6 +3,7 @@ package virtcontainers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,60 @@ func (z *slept) do(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// wakePatience is how long restoring the memory may take without any progress. Progress
+// is a block of it, 256 KiB at most (package memfile). How long all of it takes depends
+// on the disk, and on whether the host has memory free, and ends no sandbox.
+const wakePatience = 30 * time.Second
+
+// empty drops what the memory has.
+func (z *slept) empty(ctx context.Context) error {
+	ctx, progress, stop := whileProgressing(ctx)
+	defer stop()
+	return z.do(ctx, func() error {
+		for _, part := range z.memory {
+			if err := part.Discard(ctx); err != nil {
+				return err
+			}
+			progress()
+		}
+		return nil
+	})
+}
+
+// restore writes the image back into the memory.
+func (z *slept) restore(ctx context.Context) error {
+	ctx, progress, stop := whileProgressing(ctx)
+	defer stop()
+	var watched []memfile.Memory
+	for _, part := range z.memory {
+		watched = append(watched, watchedMemory{part, progress})
+	}
+	return z.do(ctx, func() error { return memfile.RestoreImage(ctx, z.image, z.key, watched) })
+}
+
+// watchedMemory is memory that tells of each block that was put back.
+type watchedMemory struct {
+	memfile.Memory
+	progress func()
+}
+
+// PutBlock implements memfile.Memory.
+func (m watchedMemory) PutBlock(block []byte, at int64) error {
+	err := m.Memory.PutBlock(block, at)
+	m.progress()
+	return err
+}
+
+// whileProgressing returns a context that ends with ctx, or once progress was not called
+// for wakePatience. The caller must call stop.
+func whileProgressing(ctx context.Context) (_ context.Context, progress, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(wakePatience, func() {
+		cancel(fmt.Errorf("nothing of it was restored for %v: %w", wakePatience, context.DeadlineExceeded))
+	})
+	return ctx, func() { timer.Reset(wakePatience) }, func() { timer.Stop(); cancel(nil) }
 }
 
 // hush stops listening for packets: none is to ring for a sandbox that is awake. It

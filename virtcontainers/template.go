@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/vsock"
@@ -185,12 +186,22 @@ func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
 // guest in some seconds.
 const TemplateTimeout = 5 * time.Minute
 
+// TemplateOptions say how to make a template.
+type TemplateOptions struct {
+	// Lock is held by the caller; nil if it is not.
+	Lock *factory.Lock
+	// Wanted is the template that a pod has missed; empty for the configuration's.
+	Wanted factory.Key
+	// Progress, if not nil, is called with each step's description.
+	Progress func(string)
+}
+
 // MakeTemplate makes the template for sandboxes of this configuration, unless
 // it exists: it boots a machine like theirs, waits until its agent answers, and
-// saves it. lock is held by the caller, or nil. progress, if not nil, is called
-// with each step's description. ctx bounds the call. Nothing is left on an
-// error. It fails with errdefs.ErrUnavailable while another process makes one.
-func MakeTemplate(ctx context.Context, platform Platform, opts Options, lock *factory.Lock, progress func(string)) (factory.Key, error) {
+// saves it. ctx bounds the call. Nothing is left on an error. It fails with
+// errdefs.ErrUnavailable while another process makes one, and with
+// errdefs.ErrFailedPrecondition if the configuration's is not the one that is wanted.
+func MakeTemplate(ctx context.Context, platform Platform, opts Options, how TemplateOptions) (factory.Key, error) {
 	opts.ID = "template-" + rand.Text()[:8]
 	s, err := newSandbox(ctx, platform, opts)
 	defer s.end()
@@ -206,12 +217,25 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, lock *fa
 	if err != nil {
 		return "", fmt.Errorf("inspect what a template is made of: %w", err)
 	}
-	job := factory.Job{Inputs: in, Config: sourceFile(opts.Config), Lock: lock}
+	job := factory.Job{Inputs: in, Config: sourceFile(opts.Config), Lock: how.Lock, Wanted: how.Wanted}
 	return s.templates().Make(ctx, job, func(ctx context.Context, place factory.Place) error {
 		s.platform.states = place.Scratch
-		err := s.boot.run(ctx, s.templateSteps(place.Dir, progress))
+		err := explainFull(place.Dir, s.boot.run(ctx, s.templateSteps(place.Dir, how.Progress)))
 		return errors.Join(err, s.boot.unwind(ctx))
 	})
+}
+
+// fullBelow is how many free bytes a file system has at most that counts as full.
+const fullBelow = 4 << 20
+
+// explainFull adds that the file system of a template's memory is full: QEMU and its guest
+// die of SIGBUS then, and say nothing.
+func explainFull(dir string, err error) error {
+	var disk unix.Statfs_t
+	if err == nil || unix.Statfs(dir, &disk) != nil || disk.Bavail*uint64(disk.Bsize) >= fullBelow {
+		return err
+	}
+	return fmt.Errorf("%s (factory.template_path) is full, free some of it or set another directory: %w: %w", dir, unix.ENOSPC, err)
 }
 
 // templateSteps boot a machine and save it in dir. All of them are undone

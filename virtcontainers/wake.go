@@ -7,8 +7,6 @@ import (
 
 	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/log"
-
-	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
 // Wake wakes a sandbox that hibernates, and waits for that within ctx. It does
@@ -59,9 +57,7 @@ func (s *Sandbox) wake() {
 // wakeFrom restores the memory, lets the machine run, and stops listening for
 // packets.
 func (s *Sandbox) wakeFrom(ctx context.Context, z *slept) error {
-	restoring, cancel := context.WithTimeout(ctx, z.wakeTimeout())
-	defer cancel()
-	err := s.restore(restoring, z)
+	err := s.restore(ctx, z)
 	if err == nil {
 		err = s.run(ctx)
 	}
@@ -85,14 +81,10 @@ func (s *Sandbox) discard(z *slept) {
 func (s *Sandbox) restore(ctx context.Context, z *slept) error {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
-	return z.do(ctx, func() error {
-		for _, part := range z.memory {
-			if err := part.Discard(ctx); err != nil {
-				return err
-			}
-		}
-		return memfile.RestoreImage(ctx, z.image, z.key, z.memory)
-	})
+	if err := z.empty(ctx); err != nil {
+		return err
+	}
+	return z.restore(ctx)
 }
 
 // hibernation describes the sandbox's hibernation; nil if it is awake.
@@ -129,7 +121,7 @@ func (s *Sandbox) rouseToEnd() bool {
 	if !s.files.HasDisks() {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(s.lifeCtx, h.wakeTimeout())
+	ctx, cancel := context.WithTimeout(s.lifeCtx, h.rouseTimeout())
 	defer cancel()
 	if err := s.Wake(ctx); err != nil {
 		log.G(s.lifeCtx).WithError(err).Warn("the sandbox hibernates and could not be woken: its disks may lack what was written last")
@@ -138,9 +130,10 @@ func (s *Sandbox) rouseToEnd() bool {
 	return true
 }
 
-// wakeTimeout bounds waking.
-func (h Hibernation) wakeTimeout() time.Duration {
-	return pauseTimeout + time.Duration(h.ImageBytes/imageRate)*time.Second
+// rouseTimeout bounds waking a sandbox that ends: its end must come even if the memory
+// is restored very slowly.
+func (h Hibernation) rouseTimeout() time.Duration {
+	return wakePatience + pauseTimeout + time.Duration(h.MemoryBytes/rouseRate)*time.Second
 }
 
 // countersAsleep returns the statistics of the containers when the sandbox fell

@@ -129,7 +129,7 @@ func order(t *testing.T) (wait func(context.Context) error, dir string, s factor
 		t.Fatal(err)
 	}
 	defer open.Close()
-	wait, err = Start(virtcontainers.TemplateOrder{Config: "/etc/some.toml", Lock: lock.File(), Home: home})
+	wait, err = Start(virtcontainers.TemplateOrder{Config: "/etc/some.toml", Key: "wanted", Lock: lock.File(), Home: home})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func awaitFile(t *testing.T, path string) string {
 func TestStart(t *testing.T) {
 	wait, dir, s := order(t)
 	got := awaitFile(t, filepath.Join(dir, "facts"))
-	want := fmt.Sprintf(`leader=true nice=true oom=1000 cwd=/ args=["/etc/some.toml"] files=[/dev/null /dev/null /dev/null %s]`,
+	want := fmt.Sprintf(`leader=true nice=true oom=1000 cwd=/ args=["/etc/some.toml" "wanted"] files=[/dev/null /dev/null /dev/null %s]`,
 		filepath.Join(s.Dir, "lock"))
 	if got != want {
 		t.Errorf("the maker is\n%s\nwant\n%s", got, want)
@@ -228,7 +228,7 @@ func TestRunRefuses(t *testing.T) {
 		args []string
 		home string
 	}{
-		"by hand": {[]string{""}, ""}, "too few": {nil, "0::/"}, "too many": {[]string{"a", "b"}, "0::/"},
+		"by hand": {[]string{"", ""}, ""}, "too few": {[]string{""}, "0::/"}, "too many": {[]string{"a", "b", "c"}, "0::/"},
 	} {
 		t.Setenv(homeEnv, tt.home)
 		if err := Run(t.Context(), slices.Clone(tt.args), virtcontainers.Platform{}); err == nil || !strings.Contains(err.Error(), "kata-runtime factory init") {

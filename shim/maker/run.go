@@ -31,9 +31,9 @@ const (
 )
 
 // Run is the maker. args are the command-line arguments after Command: the
-// configuration file, or "". SIGTERM ends it cleanly.
+// configuration file, or "", and the template's key. SIGTERM ends it cleanly.
 func Run(ctx context.Context, args []string, platform virtcontainers.Platform) error {
-	if len(args) != 1 {
+	if len(args) != 2 {
 		return errNotByHand
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
@@ -43,7 +43,7 @@ func Run(ctx context.Context, args []string, platform virtcontainers.Platform) e
 	if err != nil {
 		return err
 	}
-	return errors.Join(makeOne(ctx, args[0], platform, lock), lock.Close())
+	return errors.Join(makeOne(ctx, args[0], factory.Key(args[1]), platform, lock), lock.Close())
 }
 
 var errNotByHand = errors.New("this command is for shims alone: use kata-runtime factory init")
@@ -88,8 +88,8 @@ func leavePod(home []byte, name string) error {
 	return os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0)
 }
 
-// makeOne makes the template of a configuration.
-func makeOne(ctx context.Context, file string, platform virtcontainers.Platform, lock *factory.Lock) error {
+// makeOne makes the template of a configuration, which is to have that key.
+func makeOne(ctx context.Context, file string, key factory.Key, platform virtcontainers.Platform, lock *factory.Lock) error {
 	cfg, err := config.Load(file)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func makeOne(ctx context.Context, file string, platform virtcontainers.Platform,
 	leave := sizing.Confine(platform.CgroupRoot, cfg, platform.Accel)
 	bounded, cancel := context.WithTimeout(ctx, virtcontainers.TemplateTimeout)
 	defer cancel()
-	_, err = virtcontainers.MakeTemplate(bounded, platform, virtcontainers.Options{Config: cfg}, lock, nil)
+	_, err = virtcontainers.MakeTemplate(bounded, platform, virtcontainers.Options{Config: cfg}, virtcontainers.TemplateOptions{Lock: lock, Wanted: key})
 	if ctx.Err() != nil {
 		err = nil // it was asked to end
 	}

@@ -34,7 +34,7 @@ const (
 // Start is virtcontainers.StartMaker: it starts this program, even if the file of
 // that name has been replaced meanwhile.
 func Start(order virtcontainers.TemplateOrder) (func(context.Context) error, error) {
-	cmd := command(order, Command, order.Config)
+	cmd := command(order, Command, order.Config, string(order.Key))
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the process that makes a template: %w", err)
 	}

@@ -51,11 +51,13 @@ type Container struct {
 
 // Check returns why a machine cannot continue from the saved one, or nil.
 func (m Machine) Check(has Machine) error {
-	switch {
-	case m.VMM != has.VMM:
+	if m.VMM != has.VMM {
 		return fmt.Errorf("it was saved by version %s of the VMM, this one is %s: %w", m.VMM, has.VMM, errdefs.ErrFailedPrecondition)
-	case m.CPU != has.CPU:
-		return fmt.Errorf("it was saved on a host with another CPU (%s), this one has %s: %w", model(m.CPU), model(has.CPU), errdefs.ErrFailedPrecondition)
+	}
+	if err := checkCPU(m.CPU, has.CPU); err != nil {
+		return err
+	}
+	switch {
 	case !sameRate(m.Layout.TSCKHz, has.Layout.TSCKHz):
 		return fmt.Errorf("it was saved on a host whose time stamp counter runs at %d kHz, this one's at %d kHz, and without KVM its clocks would run wrong: %w",
 			m.Layout.TSCKHz, has.Layout.TSCKHz, errdefs.ErrFailedPrecondition)
@@ -92,16 +94,6 @@ func option(args []string, i int) string {
 		return ""
 	}
 	return args[i-1] + " "
-}
-
-// model returns the line of a CPU's description that names it.
-func model(cpu string) string {
-	for line := range strings.Lines(cpu) {
-		if name, ok := strings.CutPrefix(line, "model name"); ok {
-			return strings.Trim(name, "\t :\n")
-		}
-	}
-	return "an unknown one"
 }
 
 // maxRecord bounds a record, in bytes.

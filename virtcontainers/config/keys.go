@@ -88,7 +88,8 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.default_maxvcpus", int64(0),
 		integer[uint32]("an integer number of vCPUs, 0 for all host CPUs", 0, maxUint32),
 		func(d *draft) *uint32 { return &d.maxVCPUs },
-		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, which is also the maximum. "+
+		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, which is also the maximum. All are those that are online, also "+
+			"if the engine may use only some of them: set this to their number then. "+
 			"Each possible vCPU costs the guest a little memory and time at boot.").
 		annotated("config.hypervisor.default_max_vcpus"),
 	define("hypervisor.qemu.default_memory", int64(2048),
@@ -101,7 +102,8 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.default_maxmemory", int64(0),
 		integer[uint64]("an integer number of MiB, at most 16777216, or 0 for the host's memory", 0, maxMemoryMiB),
 		func(d *draft) *uint64 { return &d.Hypervisor.MaxMemoryMiB },
-		"The most memory a sandbox can grow to in MiB, as its containers' limits ask for more; 0 means the host's. "+
+		"The most memory a sandbox can grow to in MiB, as its containers' limits ask for more; 0 means the host's, rounded down by less "+
+			"than a 64th. "+
 			"With a value up to default_memory the sandbox does not grow."),
 	define("hypervisor.qemu.memory_slots", int64(10),
 		integer[uint32]("an integer from 1 to 256, or 0 for the default", 1, maxMemorySlots),

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 )
@@ -63,7 +62,7 @@ type host struct {
 }
 
 func thisHost() host {
-	return host{getenv: os.Getenv, files: usualFiles(os.Executable()), cpus: runtime.NumCPU()}
+	return host{getenv: os.Getenv, files: usualFiles(os.Executable()), cpus: HostCPUs()}
 }
 
 // usualFiles returns defaultFiles for a program, whose path has no symbolic link.

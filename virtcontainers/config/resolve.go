@@ -1,9 +1,6 @@
 package config
 
-import (
-	"math"
-	"runtime"
-)
+import "math"
 
 const (
 	maxUint32 = math.MaxUint32
@@ -16,7 +13,7 @@ const (
 func (d *draft) hostVCPUs() uint32 {
 	cpus := d.cpus
 	if cpus == 0 {
-		cpus = runtime.NumCPU()
+		cpus = HostCPUs()
 	}
 	return uint32(min(max(cpus, 1), maxVCPUs))
 }

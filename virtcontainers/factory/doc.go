@@ -3,7 +3,7 @@
 // another name and renamed, and its contents never change. It is removed when it
 // is damaged, when its inputs have changed, or when it is not used any more (Expire).
 //
-//	DIR/                  root's, 0700
+//	DIR/                  root's; a new one has mode 0700
 //	    lock              held while a template is made, by the process that is named in it
 //	    making-XXXX/      a template that is being made, or removed; the next maker removes a
 //	                      dead process's

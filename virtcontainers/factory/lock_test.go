@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -174,6 +175,32 @@ func TestOtherTemplatesOfOneFile(t *testing.T) {
 		if keys[i.Config] != i.Key {
 			t.Errorf("template %s of %q is left", i.Key, i.Config)
 		}
+	}
+}
+
+// A maker whose template is not the one that a pod wants makes none, leaves those that
+// there are, and says why.
+func TestMakeUnwanted(t *testing.T) {
+	_, spec := testInputs(t)
+	s := Store{Dir: t.TempDir()}
+	good, err := s.Make(t.Context(), Job{Inputs: inputsOf(t, spec), Config: "a"}, fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := Key(strings.Repeat("cd", keyBytes))
+	spec.KernelParams = "other"
+	_, err = s.Make(t.Context(), Job{Inputs: inputsOf(t, spec), Config: "a", Wanted: wanted}, fill)
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("make: %v", err)
+	}
+	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Key != good {
+		t.Errorf("list: %+v, %v; want only %s", list, err, good)
+	}
+	if f, ok := s.Failure(wanted); !ok || !strings.Contains(f.Why, string(wanted)) {
+		t.Errorf("the failure is recorded as %+v", f)
+	}
+	if key, err := s.Make(t.Context(), Job{Inputs: inputsOf(t, spec), Config: "a", Wanted: keyOf(t, inputsOf(t, spec))}, fill); err != nil || key == good {
+		t.Errorf("the wanted one: %s, %v", key, err)
 	}
 }
 

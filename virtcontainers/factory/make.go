@@ -36,6 +36,10 @@ type Job struct {
 	Config string
 	// Lock is held by the caller; if nil, Make takes it.
 	Lock *Lock
+	// Wanted is the key that a pod has missed. A template of another key is not made:
+	// it would be made for every such pod, and in place of the one that others use. If
+	// empty, any key is.
+	Wanted Key
 }
 
 // Make makes a template by fill. One maker works at a time: another one fails
@@ -47,6 +51,11 @@ func (s Store) Make(ctx context.Context, job Job, fill func(context.Context, Pla
 	key, err := KeyOf(job.Inputs)
 	if err != nil {
 		return "", err
+	}
+	if job.Wanted != "" && key != job.Wanted {
+		err := fmt.Errorf("make template: the maker's would be %s, the pod wants %s (the configuration, or the host, has changed since the pod's start?): %w",
+			key, job.Wanted, errdefs.ErrFailedPrecondition)
+		return "", errors.Join(err, s.Fail(job.Wanted, err))
 	}
 	if job.Lock == nil {
 		if job.Lock, err = s.Lock(); err != nil {

@@ -160,7 +160,8 @@ func stateSum(f *os.File) (string, error) {
 }
 
 // prepare makes the directory. One that others could write to would let them
-// choose what runs in sandboxes.
+// choose what runs in sandboxes. One that is there already keeps its mode, because it may
+// be shared: what a store has in it is root's alone in any case.
 func (s Store) prepare() error {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return err
@@ -172,7 +173,31 @@ func (s Store) prepare() error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != uint32(os.Geteuid()) || st.Mode&0o022 != 0 {
 		return fmt.Errorf("%s (factory.template_path) is not a directory that only this user can write to: %w", s.Dir, errdefs.ErrFailedPrecondition)
 	}
-	return os.Chmod(s.Dir, 0o700)
+	if st.Mode&0o077 == 0 {
+		return nil
+	}
+	return s.checkOwn()
+}
+
+// checkOwn refuses a directory that has something else than templates in it.
+func (s Store) checkOwn() error {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !isOwn(e.Name()) {
+			return fmt.Errorf("%s (factory.template_path) has other files, such as %s, and other users may enter it: set factory.template_path to a directory for templates alone: %w",
+				s.Dir, e.Name(), errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
+// isOwn reports whether a name is of what a store has in its directory, or of what every
+// new file system has.
+func isOwn(name string) bool {
+	return name == lockFile || strings.HasPrefix(name, makingPrefix) || strings.HasPrefix(name, failedPrefix) || isKey(name) || name == "lost+found"
 }
 
 // tidy removes what is no longer of use; the caller has the lock.

@@ -340,6 +340,43 @@ func TestUnsafe(t *testing.T) {
 	}
 }
 
+// A directory that is there already keeps its mode: template_path = "/run" locks no other
+// user out. One that others use is refused.
+func TestSharedDirectory(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mode os.FileMode
+		file string
+		good bool
+	}{
+		"of others":            {0o755, "resolv.conf", false},
+		"of others, traversed": {0o711, "sshd.pid", false},
+		"empty":                {0o755, "", true},
+		"a store":              {0o755, failedPrefix + strings.Repeat("ab", keyBytes), true},
+		"a file system's root": {0o755, "lost+found", true},
+		"root's, with a note":  {0o700, "README", true},
+		"only this user's":     {0o500, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Store{Dir: t.TempDir()}
+			if tt.file != "" {
+				if err := os.WriteFile(filepath.Join(s.Dir, tt.file), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(s.Dir, tt.mode); err != nil {
+				t.Fatal(err)
+			}
+			err := s.prepare()
+			if (err == nil) != tt.good || err != nil && (!errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "factory.template_path")) {
+				t.Errorf("prepare: %v", err)
+			}
+			if info, err := os.Stat(s.Dir); err != nil || info.Mode().Perm() != tt.mode {
+				t.Errorf("its mode is %v now, %v; want %v", info.Mode().Perm(), err, tt.mode)
+			}
+		})
+	}
+}
+
 // A template's memory takes no room for pages of zeros.
 func TestMadeTemplateIsThin(t *testing.T) {
 	const page, pages = 4096, 64

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/bits"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -86,9 +87,20 @@ func machineLimits(h config.Hypervisor) (resource.Machine, error) {
 		if err := unix.Sysinfo(&host); err != nil {
 			return m, fmt.Errorf("read the host's memory size: %w", err)
 		}
-		m.MaxMemoryMiB = host.Totalram * uint64(host.Unit) >> 20
+		m.MaxMemoryMiB = roundMiB(host.Totalram * uint64(host.Unit) >> 20)
 	}
 	return m, nil
+}
+
+// roundMiB rounds the host's memory down, by less than a 64th. It is part of the key of
+// templates and spares, which a host whose memory changes by some MiB (a balloon, reserved
+// pages) would make anew each time.
+func roundMiB(total uint64) uint64 {
+	if total < 64 {
+		return total
+	}
+	step := uint64(1) << (bits.Len64(total/64) - 1)
+	return total / step * step
 }
 
 // Set writes the size the machine starts with, and how far it can grow, into its

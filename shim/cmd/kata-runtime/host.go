@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -78,7 +77,7 @@ func thisHost() host {
 		idmap:      idmap,
 		release:    kernelRelease(),
 		executable: executable(),
-		cpus:       runtime.NumCPU(),
+		cpus:       config.HostCPUs(),
 		uid:        os.Geteuid(),
 		volumes:    direct.Default,
 		timeline:   askTimeline,

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -19,7 +19,7 @@ import (
 // pods on a host with that many CPUs. More would starve the engine, and with it
 // the next pod's QEMU.
 func (h hierarchy) mostTogether() uint64 {
-	shares := min(resource.DefaultShares*uint64(runtime.NumCPU()), resource.MaxShares)
+	shares := min(resource.DefaultShares*uint64(config.HostCPUs()), resource.MaxShares)
 	if h.unified {
 		return weight(shares)
 	}
