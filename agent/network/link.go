@@ -39,21 +39,9 @@ func (j *job) link(nic nic) error {
 		return fmt.Errorf("read its state: %w", err)
 	}
 	last, known := j.own.links[nic.index]
-	up := link.Attrs().Flags&net.FlagUp != 0
-	if !known || last.mac != nic.mac {
-		if up, err = j.setMAC(nic, link); err != nil {
-			return err
-		}
-	}
-	if !known || last.mtu != nic.mtu {
-		if err := j.setMTU(nic, link); err != nil {
-			return err
-		}
-	}
-	if !known || last.noARP != nic.noARP {
-		if err := j.setARP(nic, link); err != nil {
-			return err
-		}
+	up, err := j.setAddressing(nic, last, known, link)
+	if err != nil {
+		return err
 	}
 	if nic.hasLinkLocal() {
 		if err := netlink.LinkSetIP6AddrGenMode(link, addrGenModeNone); err != nil {
@@ -64,6 +52,26 @@ func (j *job) link(nic nic) error {
 		return nil
 	}
 	return j.setState(nic, link, up)
+}
+
+// setAddressing sets the MAC, the MTU and ARP where they are not those that the host gave
+// last, if it gave any. It reports whether the link is up.
+func (j *job) setAddressing(nic, last nic, known bool, link netlink.Link) (up bool, err error) {
+	up = link.Attrs().Flags&net.FlagUp != 0
+	if !known || last.mac != nic.mac {
+		if up, err = j.setMAC(nic, link); err != nil {
+			return up, err
+		}
+	}
+	if !known || last.mtu != nic.mtu {
+		if err := j.setMTU(nic, link); err != nil {
+			return up, err
+		}
+	}
+	if !known || last.noARP != nic.noARP {
+		err = j.setARP(nic, link)
+	}
+	return up, err
 }
 
 func (j *job) setMTU(nic nic, link netlink.Link) error {

@@ -11,7 +11,7 @@ import (
 // updates of the host's microcode and kernel change the rest of /proc/cpuinfo.
 func TestCheckCPU(t *testing.T) {
 	const saved = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9B14\nstepping\t: 1\nmicrocode\t: 0xffffffff\nflags\t\t: fpu sse2 avx512f"
-	with := func(old, new string) string { return strings.Replace(saved, old, new, 1) }
+	with := func(was, is string) string { return strings.Replace(saved, was, is, 1) }
 	for name, tt := range map[string]struct{ has, want string }{
 		"the same":           {saved, ""},
 		"newer microcode":    {with("0xffffffff", "0xa101154"), ""},

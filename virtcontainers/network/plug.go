@@ -390,15 +390,3 @@ func (n *Network) newID(index int) string {
 	}
 	return id
 }
-
-// vhost opens the host kernel's data path, or returns nil if there is none.
-func (n *Network) vhost(ctx context.Context, queues int) []*os.File {
-	if !n.opts.VhostNet {
-		return nil
-	}
-	files, err := openVhost(queues)
-	if err != nil && n.tellOnce("vhost-net") {
-		log.G(ctx).WithError(err).Debug("QEMU carries the pod's packets itself")
-	}
-	return files
-}

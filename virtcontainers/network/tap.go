@@ -1,12 +1,14 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -163,6 +165,18 @@ func (ns *namespace) removeLink(name, kind string) error {
 func isGone(err error) bool {
 	var notFound netlink.LinkNotFoundError
 	return errors.As(err, &notFound) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
+}
+
+// vhost opens the host kernel's data path, or returns nil if there is none.
+func (n *Network) vhost(ctx context.Context, queues int) []*os.File {
+	if !n.opts.VhostNet {
+		return nil
+	}
+	files, err := openVhost(queues)
+	if err != nil && n.tellOnce("vhost-net") {
+		log.G(ctx).WithError(err).Debug("QEMU carries the pod's packets itself")
+	}
+	return files
 }
 
 // openVhost opens one /dev/vhost-net for each queue.
