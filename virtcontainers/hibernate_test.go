@@ -214,7 +214,7 @@ func TestHibernationFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := sleeperOn(t, newHost(t), func(o *virtcontainers.Options) {
-				o.Config.Hypervisor.MaxMemoryMiB = o.Config.Hypervisor.MemoryMiB
+				o.Config.Hypervisor.MemoryMiB, o.Config.Hypervisor.MaxMemoryMiB = 64, 64
 			})
 			tc.harm(s)
 			before, err := s.vm.Memory()
