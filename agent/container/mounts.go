@@ -89,7 +89,7 @@ func isOwn(source string) bool {
 }
 
 // checkSysfs refuses the mount of a sysfs at a link in the root of a container with a user
-// namespace, as libcontainer does: it does not see that the bind mount that Adjust makes
+// namespace, as libcontainer does: it does not see that the bind mount that adjust makes
 // of it was a sysfs.
 func checkSysfs(spec *specs.Spec) error {
 	if spec.Root == nil || !HasGuestNodes(spec) {

@@ -21,6 +21,10 @@ type netLimits struct {
 	// chosen are the values that the kernel or raise has chosen, by their files below
 	// /proc/sys. A file with another value was set by a container, and is left alone.
 	chosen map[string][]uint64
+	// tables are the sizes of connection tracking's table that the kernel or raise has
+	// chosen, or would have while the guest had less memory. It is nil if they are the
+	// operator's choice.
+	tables map[uint64]bool
 }
 
 // netFormulas are the kernel's own, by the file below /proc/sys: of the pages that it can
@@ -74,6 +78,10 @@ func readNetLimits(proc string) *netLimits {
 			n.chosen[file] = values
 		}
 	}
+	if !slices.ContainsFunc(conntrackFiles, func(file string) bool { return operators[file] }) {
+		n.tables = map[uint64]bool{}
+		_ = n.noteTable() // without it, a table that is made now is left alone
+	}
 	return n
 }
 
@@ -84,7 +92,7 @@ func (n *netLimits) raise(mib uint64) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{n.raiseConntrack(mib)}
+	errs := []error{n.raiseConntrack(mib), n.noteTable()}
 	for file := range n.chosen {
 		errs = append(errs, n.raiseFile(file, netFormulas[file](pages, tcpSlots(pages))))
 	}

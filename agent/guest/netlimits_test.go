@@ -46,6 +46,7 @@ func smallMachine(t *testing.T, commandLine string) (r *Resources, f *fakeMachin
 	for file, text := range smallNet {
 		f.write(t, filepath.Join(f.proc, "sys", file), text+"\n")
 	}
+	f.write(t, f.proc+"/meminfo", "MemTotal:  240000 kB\nMemFree:  99 kB\n")
 	r.net = readNetLimits(f.proc)
 	return r, f
 }

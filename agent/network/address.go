@@ -38,7 +38,7 @@ func (j *job) addAddress(nic nic, a address, have []address) error {
 		if other.key() != a.key() {
 			continue
 		}
-		if err := netlink.AddrDel(linkOf(nic.index), other.netlink()); err != nil && !isGone(err) {
+		if err := j.removeAddress(nic.index, other); err != nil && !isGone(err) {
 			return fmt.Errorf("replace %s: %w", other, err)
 		}
 		j.changes.addf("address %s removed from %s", other, nic.name)
@@ -46,10 +46,28 @@ func (j *job) addAddress(nic nic, a address, have []address) error {
 	if err := addNow(nic.index, a); err != nil {
 		return explainAddress(a, err)
 	}
-	j.own.disturbed[nic.index] = true
+	if _, lost := j.own.addresses[ownAddress{nic.index, a}]; lost {
+		j.disturb(nic.index, a)
+	}
 	j.own.addresses[ownAddress{nic.index, a}] = struct{}{}
 	j.changes.addf("address %s added to %s", a, nic.name)
 	return nil
+}
+
+func (j *job) removeAddress(index int, a address) error {
+	j.disturb(index, a)
+	return netlink.AddrDel(linkOf(index), a.netlink())
+}
+
+// disturb notes which NICs lose routes with an address: its own, and those of which a route
+// has it as its source (the kernel's net/ipv4/fib_semantics.c, fib_sync_down_addr).
+func (j *job) disturb(index int, a address) {
+	j.own.disturbed[index] = true
+	for r := range j.own.routes {
+		if r.source == a.prefix.Addr() {
+			j.own.disturbed[r.index] = true
+		}
+	}
 }
 
 // addNow adds an address that is usable at once. A link-local one then looks like

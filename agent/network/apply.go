@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 
+	"github.com/containerd/log"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 
@@ -37,14 +39,20 @@ type memory struct {
 	nics map[int]string // names by the kernel's index
 	// links has what NICs were given last, by the kernel's index.
 	links map[int]nic
+	// devices has the NICs' directories in sysfs by their PCI paths, as they were when the
+	// NIC was last found.
+	devices map[string]os.FileInfo
 	// taken has the PCI paths of the NICs of the last call, and whether a container has
 	// taken the NIC: moved it to another network namespace, or given it another driver.
 	taken map[string]bool
 	// given has the indexes of all NICs that were ever named: the name of one
 	// that is no longer wanted may be reused.
 	given map[int]bool
+	// lowered has the indexes of the NICs that were set down to change them, until they are
+	// up again.
+	lowered map[int]bool
 	// disturbed has the indexes of the NICs of which this call, or one that failed, did what
-	// may have cost routes: took it down, or changed an address.
+	// may have cost routes: took it down, or removed an address.
 	disturbed  map[int]bool
 	addresses  map[ownAddress]struct{}
 	routes     map[route]struct{}
@@ -74,7 +82,8 @@ func New(loadDriver func() error) *Network {
 		loadDriver: loadDriver, pci: pciRoot, resolvConf: resolvConf,
 		calls: ctxmutex.New(),
 		own: memory{
-			nics: map[int]string{}, links: map[int]nic{}, taken: map[string]bool{}, disturbed: map[int]bool{}, given: map[int]bool{}, addresses: map[ownAddress]struct{}{},
+			nics: map[int]string{}, links: map[int]nic{}, devices: map[string]os.FileInfo{}, taken: map[string]bool{}, given: map[int]bool{},
+			lowered: map[int]bool{}, disturbed: map[int]bool{}, addresses: map[ownAddress]struct{}{},
 			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{}, ipv6Off: map[int]bool{}, withoutIPv6: map[int]bool{},
 			rules: map[fibrule.Rule]struct{}{}, absent: map[fibrule.Rule]struct{}{}, settings: map[int]map[string]int32{},
 		},
@@ -99,7 +108,7 @@ func (n *Network) Apply(ctx context.Context, want *api.SetNetworkRequest) (chang
 		return nil, fmt.Errorf("set network: wait for the call before: %w", err)
 	}
 	defer n.calls.Unlock()
-	j := &job{Network: n, want: s}
+	j := &job{Network: n, want: s, keptDown: map[int]bool{}}
 	if err := j.run(ctx); err != nil {
 		return j.changes.words(), fmt.Errorf("set network: %w", err)
 	}
@@ -111,6 +120,8 @@ type job struct {
 	*Network
 	want    *state
 	changes changes
+	// keptDown has the indexes of the NICs that a container has set down: they have no routes.
+	keptDown map[int]bool
 }
 
 func (j *job) run(ctx context.Context) error {
@@ -132,6 +143,7 @@ func (j *job) run(ctx context.Context) error {
 // locate finds the NICs, and leaves out those that a container has taken.
 func (j *job) locate(ctx context.Context) error {
 	if len(j.want.nics) == 0 {
+		clear(j.own.devices)
 		clear(j.own.taken)
 		return nil
 	}
@@ -146,21 +158,27 @@ func (j *job) locate(ctx context.Context) error {
 		return err
 	}
 	j.want.locate(indexes)
-	j.noteTaken()
+	j.noteTaken(ctx)
 	j.want.leaveOutMissing()
 	return nil
 }
 
-// noteTaken remembers which NICs a container has taken.
-func (j *job) noteTaken() {
+// noteTaken remembers which NICs a container has taken, and forgets the devices of those
+// that are no longer wanted.
+func (j *job) noteTaken(ctx context.Context) {
 	before := maps.Clone(j.own.taken)
 	clear(j.own.taken)
 	for _, nic := range j.want.nics {
 		j.own.taken[nic.path] = nic.index == 0
 		if nic.index == 0 && !before[nic.path] {
 			j.changes.addf("interface %s is left out: its device is not in the guest's network namespace any more", nic.name)
+			log.G(ctx).Warnf("interface %s is left out: a container has moved it to another network namespace, or given it another driver", nic.name)
 		}
 	}
+	maps.DeleteFunc(j.own.devices, func(path string, _ os.FileInfo) bool {
+		_, wanted := j.own.taken[path]
+		return !wanted
+	})
 }
 
 // wantedNames returns the request's names by the kernel's index.

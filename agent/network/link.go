@@ -48,7 +48,8 @@ func (j *job) link(nic nic) error {
 			return fmt.Errorf("keep the kernel from making a link-local address: %w", err)
 		}
 	}
-	if known && last.down == nic.down && !j.own.disturbed[nic.index] {
+	if known && last.down == nic.down && !j.own.lowered[nic.index] {
+		j.keptDown[nic.index] = !up && !nic.down
 		return nil
 	}
 	return j.setState(nic, link, up)
@@ -82,7 +83,9 @@ func (j *job) setMTU(nic nic, link netlink.Link) error {
 	if err := netlink.LinkSetMTU(link, nic.mtu); err != nil {
 		return mtuError(nic, have, err)
 	}
-	j.own.disturbed[nic.index] = true // too small a one costs IPv6
+	if min(have, nic.mtu) < minMTU6 { // without IPv6
+		j.own.disturbed[nic.index] = true
+	}
 	j.changes.addf("interface %s: MTU set to %d", nic.name, nic.mtu)
 	return nil
 }
@@ -90,6 +93,7 @@ func (j *job) setMTU(nic nic, link netlink.Link) error {
 // setState brings a NIC up, or takes it down if it is down on the host.
 func (j *job) setState(nic nic, link netlink.Link, up bool) error {
 	if up != nic.down {
+		delete(j.own.lowered, nic.index)
 		return nil
 	}
 	set, state := netlink.LinkSetUp, "up"
@@ -99,8 +103,18 @@ func (j *job) setState(nic nic, link netlink.Link, up bool) error {
 	if err := set(link); err != nil {
 		return fmt.Errorf("set %s: %w", state, err)
 	}
+	delete(j.own.lowered, nic.index)
 	j.own.disturbed[nic.index] = true
 	j.changes.addf("interface %s set %s", nic.name, state)
+	return nil
+}
+
+// lower sets a NIC down for a change that it needs; links raises it again.
+func (j *job) lower(index int) error {
+	if err := netlink.LinkSetDown(linkOf(index)); err != nil {
+		return err
+	}
+	j.own.lowered[index], j.own.disturbed[index] = true, true
 	return nil
 }
 
@@ -115,10 +129,9 @@ func (j *job) setMAC(nic nic, link netlink.Link) (up bool, err error) {
 	}
 	err = netlink.LinkSetHardwareAddr(link, mac)
 	if up && errors.Is(err, unix.EBUSY) {
-		if err := netlink.LinkSetDown(link); err != nil {
+		if err := j.lower(nic.index); err != nil {
 			return up, fmt.Errorf("set down to change the MAC: %w", err)
 		}
-		j.own.disturbed[nic.index] = true
 		up, err = false, netlink.LinkSetHardwareAddr(link, mac)
 	}
 	if err != nil {

@@ -51,10 +51,9 @@ func (j *job) name(ctx context.Context) error {
 // rename one that is up (net/core/dev.c, dev_change_name).
 func (j *job) rename(step rename, link *netlink.LinkAttrs) error {
 	if link.Flags&net.FlagUp != 0 {
-		if err := netlink.LinkSetDown(linkOf(step.index)); err != nil {
+		if err := j.lower(step.index); err != nil {
 			return fmt.Errorf("set interface %s down to rename it: %w", step.from, err)
 		}
-		j.own.disturbed[step.index] = true
 	}
 	if err := netlink.LinkSetName(linkOf(step.index), step.to); err != nil {
 		return fmt.Errorf("rename interface %s to %s: %w", step.from, step.to, err)

@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,30 +32,35 @@ func (n *Network) find(ctx context.Context, nics []nic) ([]int, error) {
 	return indexes, nil
 }
 
-// findNIC returns the index of the NIC at a PCI path, or 0 if the call before had it and a
-// container has taken it: its device is there. The first time it waits all the same, for the
-// driver of a NIC that the host has plugged anew.
+// findNIC returns the index of the NIC at a PCI path, or 0 if a container has taken it: the
+// same device had it before. One that the host has plugged anew is waited for.
 func (n *Network) findNIC(ctx context.Context, path string) (int, error) {
-	taken, before := n.own.taken[path]
-	if taken {
-		if index, err := nicAt(n.pci, path); err == nil {
-			return index, nil
-		}
-		if n.plugged(path) {
+	return pci.Await(ctx, func() (int, error) {
+		index, err := nicAt(n.pci, path)
+		device := n.device(path)
+		switch {
+		case err == nil && device != nil:
+			n.own.devices[path] = device
+		case errdefs.IsNotFound(err) && n.own.devices[path] != nil && os.SameFile(n.own.devices[path], device):
 			return 0, nil
 		}
-	}
-	index, err := pci.Await(ctx, func() (int, error) { return nicAt(n.pci, path) })
-	if before && errors.Is(err, pci.ErrLate) && n.plugged(path) {
-		return 0, nil
-	}
-	return index, err
+		return index, err
+	})
 }
 
-// plugged reports whether there is a device at a PCI path.
-func (n *Network) plugged(path string) bool {
-	_, err := pci.Device(n.pci, path)
-	return err == nil
+// device returns the directory of the device at a PCI path, or nil if there is none. Each
+// device that is plugged gets another inode number (the kernel's fs/kernfs/dir.c counts
+// them up), while virtio's numbers and the path may be those of the device before it.
+func (n *Network) device(path string) os.FileInfo {
+	dir, err := pci.Device(n.pci, path)
+	if err != nil {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil
+	}
+	return info
 }
 
 // nicAt finds the network interface of the virtio device at a PCI path below

@@ -16,7 +16,8 @@ const protocol = unix.RTPROT_STATIC
 
 // addRoutes adds the missing routes: those without a gateway first, because
 // gateways are reached through them. A route that is missing although it was added by an
-// earlier call was removed or replaced by a container, as by a VPN, and stays so.
+// earlier call was removed or replaced by a container, as by a VPN, and stays so. Those of
+// a NIC that a container has set down are left out until it is up.
 func (j *job) addRoutes(ctx context.Context) error {
 	if len(j.want.routes) == 0 {
 		return nil
@@ -33,6 +34,10 @@ func (j *job) addRoutes(ctx context.Context) error {
 		for _, r := range j.want.routes {
 			if err := ctx.Err(); err != nil {
 				return err
+			}
+			if j.keptDown[r.index] {
+				delete(j.own.routes, r.unplaced()) // lost with the NIC's state
+				continue
 			}
 			if r.gateway.IsValid() != withGateway || have[r.unplaced()] || j.keepsAway(r) {
 				continue

@@ -1,15 +1,18 @@
 package network
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/pci"
 )
 
 // take moves NIC i out of the namespace, as a container would: its device stays.
@@ -53,11 +56,7 @@ func TestApplyLeavesContainersRoutes(t *testing.T) {
 		g.apply(want)
 		link, err := netlink.LinkByName("eth0")
 		must(t, err)
-		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "tun0"}, PeerName: "tun1"}))
-		tun, err := netlink.LinkByName("tun0")
-		must(t, err)
-		must(t, netlink.LinkSetUp(tun))
-		must(t, netlink.RouteReplace(&netlink.Route{LinkIndex: tun.Attrs().Index, Dst: ipNet("0.0.0.0/0"), Scope: netlink.SCOPE_LINK}))
+		g.vpn()
 		must(t, netlink.LinkSetMTU(link, 1300))
 
 		want.Neighbours = append(want.Neighbours, &api.Neighbour{Interface: "eth0", Address: "10.88.0.77", Mac: mac(0x77)})
@@ -87,5 +86,36 @@ func TestRoutesAfterAFailure(t *testing.T) {
 		want.Routes = routes
 		g.apply(want)
 		g.has("route 0.0.0.0/0 via 10.88.0.1 dev eth0", "route ::/0 via fd00::1 dev eth0 metric 1024")
+	})
+}
+
+// replug puts another device into NIC i's slot, whose driver is late.
+func (g *guest) replug(i int) {
+	g.t.Helper()
+	slot := filepath.Join(g.pci, "0000:00:01.0", "0000:07:0"+string(rune('0'+i))+".0")
+	other := filepath.Join(g.t.TempDir(), "other")
+	mkdir(g.t, filepath.Join(other, "virtio"+string(rune('0'+i))))
+	must(g.t, os.Rename(slot, filepath.Join(g.t.TempDir(), "before")))
+	must(g.t, os.Rename(other, slot))
+}
+
+// A NIC that the host has plugged anew at the same path is not a taken one: its driver may
+// be late, also if a container had taken the one before it.
+func TestReplacedNICIsAwaited(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		g := newGuest(t, 2)
+		want := twoNICs()
+		g.apply(want)
+		g.take(1, "net1")
+		g.apply(want)
+		g.replug(1)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*pci.Poll)
+		defer cancel()
+		if changes, err := g.Apply(ctx, want); !errdefs.IsNotFound(err) {
+			t.Fatalf("it is not waited for: %q, %v", changes, err)
+		}
+		g.plug(1)
+		g.apply(want)
+		g.has("address fd01::9/128 dev net1", "route 10.200.0.0/16 via 172.31.0.1 dev net1 onlink")
 	})
 }

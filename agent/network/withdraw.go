@@ -56,8 +56,7 @@ func (j *job) dropAddresses() error {
 	}
 	text := func(a ownAddress) string { return fmt.Sprintf("address %s dev %s", a.address, j.own.nics[a.index]) }
 	return drop(&j.changes, j.own.addresses, wanted, text, func(a ownAddress) error {
-		j.own.disturbed[a.index] = true
-		return netlink.AddrDel(linkOf(a.index), a.netlink())
+		return j.removeAddress(a.index, a.address)
 	})
 }
 
@@ -115,7 +114,7 @@ func (j *job) dropNIC(index int, name string) error {
 		if a.linkLocal() {
 			continue // The kernel removes it when the link goes down.
 		}
-		if err := netlink.AddrDel(link, a.netlink()); err != nil && !isGone(err) {
+		if err := j.removeAddress(index, a); err != nil && !isGone(err) {
 			return fmt.Errorf("remove address %s: %w", a, err)
 		}
 		j.changes.addf("address %s dev %s removed", a, name)

@@ -58,8 +58,8 @@ func TestAttachWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// What an abandoned attempt could not undo stays in the record, for the next one and for
-// Clean. What it has undone does not: another VM's may have the same names.
+// What an abandoned attempt could not undo is in what is saved next, for the next one and
+// for Clean. What it has undone is not: another VM's may have the same names.
 func TestAbandonedJoint(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]bool{"undone": false, "not undone": true} {

@@ -18,7 +18,7 @@ import (
 // Doorbell tells that a packet for one of a pod's cards, or a question for the
 // card of one of its addresses, is on one of its links. The packet itself goes
 // where it would go anyway: to the tap's queue, which drops what does not fit (1000 frames,
-// broadcasts among them).
+// 500 with model macvtap, broadcasts among them).
 type Doorbell struct {
 	files []*os.File // packet sockets
 }

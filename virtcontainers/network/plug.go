@@ -25,6 +25,9 @@ type nic struct {
 	path hypervisor.PCIPath
 	made joint
 	mtu  int // of the tap
+	// redirected is set if the link's packets are redirected, also while a repair of that
+	// has failed, and made has no Priority.
+	redirected bool
 	// gone is set if the NIC is to be removed, or has been attached without an answer,
 	// and may still be in the VM: its link is gone, or is to get another NIC.
 	gone bool
@@ -325,7 +328,7 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	c := &nic{id: n.newID(p.link.index), mtu: p.link.mtu}
+	c := &nic{id: n.newID(p.link.index), mtu: p.link.mtu, redirected: p.want.Priority != 0}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.abandon(ctx, vm, c, p))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // chain is what is on the way of the packets of a NIC: the filters of its link and those of
@@ -72,6 +73,13 @@ func leadsBy(f netlink.Filter, to int, ways ...netlink.MirredAct) bool {
 	})
 }
 
+// leadsNowhere reports whether a filter is one of connectOut's whose link was in another
+// namespace meanwhile. It drops every packet.
+func leadsNowhere(f netlink.Filter) bool {
+	u, ok := f.(*netlink.U32)
+	return ok && len(u.Actions) == 1 && u.Protocol == unix.ETH_P_ALL && leadsBy(f, 0, sent)
+}
+
 // isSockets reports whether a filter is addSockets' of that priority.
 func isSockets(f netlink.Filter, priority uint16) bool {
 	b, ok := f.(*netlink.BpfFilter)
@@ -84,7 +92,7 @@ func (n *Network) cut(ctx context.Context, found *view) bool {
 	var cut bool
 	for _, l := range found.links {
 		c, joined := n.nics[l.index]
-		if !joined || c.gone || c.made.Priority == 0 {
+		if !joined || c.gone || !c.redirected {
 			continue
 		}
 		w, err := n.chain(l.index, c.made)
@@ -150,7 +158,7 @@ func describeFilter(link string, f netlink.Filter) string {
 // reconnect makes a NIC's filters again that it has lost: with a qdisc, or because the link
 // was in another namespace meanwhile.
 func (n *Network) reconnect(ctx context.Context, c *nic, l link) error {
-	if c.made.Priority == 0 {
+	if !c.redirected {
 		return nil
 	}
 	w, err := n.chain(l.index, c.made)
@@ -179,11 +187,15 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// reconnectOut makes the filter again of what was made for a link. One whose link was in
-// another namespace leads nowhere.
+// reconnectOut makes the filter again of what was made for a link.
 func (n *Network) reconnectOut(w *chain) error {
-	if err := n.ns.removeRedirect(w.made, topPriority); err != nil {
-		return err
+	for _, f := range w.atMade {
+		if !leadsNowhere(f) {
+			continue
+		}
+		if err := n.ns.removeFilter(f.Attrs()); err != nil {
+			return err
+		}
 	}
 	_, priority, err := n.ns.freePriorities(w.made)
 	if err != nil {

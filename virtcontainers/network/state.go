@@ -63,8 +63,9 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 
 // unrouted reports whether the guest's kernel must not make the usual route to
 // the address's network: if the address has that flag, or the route was removed
-// in the namespace (from a VRF's table for a link in a VRF; the guest's is in the main one), as CNI's ptp plugin does, or has another metric: then the guest
-// gets it as a route.
+// in the namespace, as CNI's ptp plugin does, or has another metric: then the guest
+// gets it as a route. For a link in a VRF its table is looked at; the guest's route
+// is in the main one.
 func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string) bool {
 	if a.Flags&unix.IFA_F_NOPREFIXROUTE != 0 {
 		return true

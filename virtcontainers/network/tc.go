@@ -196,6 +196,14 @@ func (ns *namespace) removeRedirect(from int, priority uint16) error {
 	return nil
 }
 
+// removeFilter removes one u32 filter, and no other of its priority.
+func (ns *namespace) removeFilter(a *netlink.FilterAttrs) error {
+	if err := ns.FilterDel(&netlink.U32{FilterAttrs: *a}); err != nil && !noSuchQdisc(err) {
+		return fmt.Errorf("remove redirect that leads nowhere: %w", err)
+	}
+	return nil
+}
+
 // filterOf matches every packet: a u32 filter without a selector gets one with
 // a zero mask.
 func filterOf(index int, priority uint16) *netlink.U32 {

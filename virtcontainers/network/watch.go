@@ -35,10 +35,11 @@ var watched = []int{
 }
 
 // Watch calls changed when what the guest should be told differs from the first
-// Plug, then from its own last look, or a link has lost its redirect, and again, after
-// a while, if changed fails. A later Plug of another caller is no look: it may have
-// failed, or what followed it. A burst of changes is one call; this package's own changes cause none. It returns nil when ctx ends,
-// and an error when the namespace cannot be watched, or was closed.
+// Plug, then from its own last look, or a link has lost one of its filters, or its tap's,
+// and again, after a while, if changed fails. A later Plug of another caller is no look:
+// it may have failed, or what followed it. A burst of changes is one call; this package's
+// own changes cause none. It returns nil when ctx ends, and an error when the namespace
+// cannot be watched, or was closed.
 func (n *Network) Watch(ctx context.Context, changed func() error) error {
 	file, err := n.subscribe(ctx)
 	if err != nil {
@@ -77,8 +78,8 @@ func (n *Network) watch(ctx context.Context, news news, changed func() error) er
 	}
 }
 
-// differs reports whether the namespace has changed since it was last asked, or a
-// link has no redirect, which Plug then restores. A failed look counts as a change:
+// differs reports whether the namespace has changed since it was last asked, or a link
+// has lost one of its filters, or its tap's, which Plug then restores. A failed look counts as a change:
 // the Plug that follows reports the error.
 func (n *Network) differs(ctx context.Context) (bool, error) {
 	if err := n.take(ctx); err != nil {

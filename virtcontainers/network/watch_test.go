@@ -169,6 +169,59 @@ func (p *pod) filter(index int, priority uint16) error {
 	return p.ns.FilterAdd(other)
 }
 
+// A redirect that leads nowhere, because its link was in another namespace, drops all that
+// reaches it. It goes wherever it is, and no filter of another program's does.
+func TestRedirectOfALinkThatLeavesTwice(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	elsewhere, _ := newNamespace(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	must(t, n.Plug(t.Context(), vm))
+	tap := linkOf(t, p.ns, tapName(linkOf(t, p.ns, "eth0").Attrs().Index)).Attrs().Index
+	foreign := filterOf(tap, topPriority)
+	foreign.Sel = dhcpAnswer()
+	foreign.Actions = []netlink.Action{netlink.NewMirredAction(tap)}
+	must(t, errors.Join(replaceQdisc(p.ns, tap), p.ns.FilterAdd(foreign)))
+	for range 2 {
+		must(t, p.ns.LinkSetNsFd(linkOf(t, p.ns, "eth0"), int(elsewhere.file.Fd())))
+		must(t, elsewhere.LinkSetNsFd(linkOf(t, elsewhere, "eth0"), int(p.ns.file.Fd())))
+		p.address(t, "eth0", "10.1.0.2/24")
+		must(t, n.Plug(t.Context(), vm))
+		ping(t, p, vm.taps[vm.order[0]][0], "eth0")
+	}
+	filters, err := p.ns.filters(tap)
+	must(t, err)
+	if len(filters) != 2 || filters[0].Attrs().Priority != topPriority {
+		t.Errorf("want the other program's filter and ours, got %v", filters)
+	}
+}
+
+// A repair that fails is tried again.
+func TestFailedRepairIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{TxRate: 1e9}), newMachine(t)
+	must(t, n.Plug(t.Context(), vm))
+	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+	attrs := netlink.QdiscAttrs{LinkIndex: eth0, Handle: netlink.MakeHandle(7, 0), Parent: netlink.HANDLE_ROOT}
+	other := &netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "pfifo"}
+	must(t, errors.Join(p.ns.removeIngress(eth0), p.ns.removeRate(eth0), p.ns.QdiscAdd(other)))
+	if err := n.Plug(t.Context(), vm); !errors.Is(err, unix.EEXIST) {
+		t.Fatalf("over another program's root qdisc: %v", err)
+	}
+	must(t, p.ns.QdiscDel(other))
+	if differs, err := n.differs(t.Context()); !differs || err != nil {
+		t.Errorf("differs %v, %v", differs, err)
+	}
+	must(t, n.Plug(t.Context(), vm))
+	ping(t, p, vm.taps[vm.order[0]][0], "eth0")
+	before := inventory(t, p.ns)
+	must(t, n.Plug(t.Context(), vm))
+	if diff := cmp.Diff(before, inventory(t, p.ns)); diff != "" {
+		t.Errorf("the next changes something:\n%s", diff)
+	}
+}
+
 func TestWatchTriesAgain(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
