@@ -12,7 +12,7 @@ import (
 )
 
 // briefly is a daemon that does not wait long for its engine, and its only client, which
-// has created a sandbox.
+// is connected from the beginning and has created a sandbox.
 type briefly struct {
 	sandboxapi.TTRPCSandboxService
 	after      time.Duration
@@ -30,14 +30,14 @@ func serveBriefly(t *testing.T) *briefly {
 	}
 	address := listener.Addr().String()
 	p := newParams(t, host.RunDir, "pod", nil)
-	p.unusedAfter = 300 * time.Millisecond
+	p.unusedAfter = 2 * time.Second
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	d := &briefly{after: p.unusedAfter, terminate: cancel, ended: make(chan error, 1)}
-	go func() { d.ended <- ServeOn(ctx, p, host.Platform(), listener) }()
-	conn, err := net.Dial("unix", address)
+	conn, err := net.Dial("unix", address) // the daemon finds it waiting
 	if err != nil {
 		t.Fatal(err)
 	}
+	go func() { d.ended <- ServeOn(ctx, p, host.Platform(), listener) }()
 	client := ttrpc.NewClient(conn)
 	d.TTRPCSandboxService, d.disconnect = sandboxapi.NewTTRPCSandboxClient(client), client.Close
 	if _, err := d.CreateSandbox(t.Context(), &sandboxapi.CreateSandboxRequest{SandboxID: "pod", BundlePath: p.Bundle}); err != nil {
@@ -52,7 +52,7 @@ func (d *briefly) checkStays(t *testing.T) {
 	select {
 	case err := <-d.ended:
 		t.Fatalf("the daemon has ended: %v", err)
-	case <-time.After(3 * d.after):
+	case <-time.After(2 * d.after):
 	}
 }
 
@@ -68,16 +68,20 @@ func (d *briefly) checkEnds(t *testing.T) {
 	}
 }
 
-// A daemon that is not used ends when no engine is connected any more. An engine that
-// takes its time between CreateSandbox and StartSandbox finds it.
+// A daemon that is not used ends when no engine is connected any more, and does not begin
+// to before. An engine that takes its time between CreateSandbox and StartSandbox finds it.
 func TestUnusedDaemonEnds(t *testing.T) {
 	d := serveBriefly(t)
 	defer d.terminate()
 	d.checkStays(t)
+	began := time.Now()
 	if err := d.disconnect(); err != nil {
 		t.Error(err)
 	}
 	d.checkEnds(t)
+	if took := time.Since(began); took < d.after {
+		t.Errorf("it has ended %v after its engine has disconnected, want %v at least", took, d.after)
+	}
 }
 
 // A daemon with a pod waits for its engine.

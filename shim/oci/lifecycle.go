@@ -67,7 +67,8 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 // Kill sends a signal to a container's init; all sends it to all its processes, and
 // then it is not an error if the container has ended, as with runc. A container whose
 // monitor still waits for the reader of its output has not ended to the engine: the
-// monitor gets the signal.
+// monitor gets the signal. It hears of a SIGKILL in any case: the container may have
+// exited by itself, although the shim holds that back for the reader.
 func (r *Runtime) Kill(ctx context.Context, id string, signal uint32, all bool) error {
 	err := r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
 		_, err := shim.Kill(ctx, &task.KillRequest{ID: id, Signal: signal, All: all})
@@ -76,13 +77,14 @@ func (r *Runtime) Kill(ctx context.Context, id string, signal uint32, all bool) 
 		}
 		return err
 	})
-	if !errors.Is(err, errNotRunning) {
+	ended := errors.Is(err, errNotRunning)
+	if !ended && (err != nil || unix.Signal(signal) != unix.SIGKILL) {
 		return err
 	}
 	if rec, loadErr := r.load(id); loadErr == nil && rec.Monitor.Alive() {
 		return hurryMonitor(rec.Monitor, unix.Signal(signal))
 	}
-	if all {
+	if ended && all {
 		return nil
 	}
 	return err

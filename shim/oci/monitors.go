@@ -6,18 +6,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/shim/oci/monitor"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
-
-// monitorsWait is how long the monitors of a container that is gone have to pass its
-// last output on. It is longer than they wait for a reader that has stalled.
-const monitorsWait = 3 * time.Second
 
 // monitorsDie bounds the end of monitors that are killed.
 const monitorsDie = 5 * time.Second
 
-// hurryMonitor passes a signal to the monitor of a container that has ended, so that it
-// no longer waits for a reader that has stalled. The exit code stays the container's:
+// hurryMonitor passes a signal to the monitor of a container that has ended, or was
+// killed, so that it no longer waits for a reader that has stalled. The exit code stays the container's:
 // the monitor must not be killed or stopped.
 func hurryMonitor(p persist.Process, signal unix.Signal) error {
 	if signal == unix.SIGKILL || signal == unix.SIGSTOP {
@@ -26,13 +23,14 @@ func hurryMonitor(p persist.Process, signal unix.Signal) error {
 	return p.Signal(signal)
 }
 
-// endMonitors ends the monitors of a container that is gone.
+// endMonitors ends the monitors of a container that is gone. They pass its last output on
+// to readers that read; those that hang are killed.
 func endMonitors(monitors []persist.Process) error {
 	var errs []error
 	for _, p := range monitors {
 		errs = append(errs, hurryMonitor(p, unix.SIGTERM))
 	}
-	for deadline := time.Now().Add(monitorsWait); len(monitors) > 0; monitors = monitors[1:] {
+	for deadline := time.Now().Add(monitor.EndLimit); len(monitors) > 0; monitors = monitors[1:] {
 		if monitors[0].Await(time.Until(deadline)) != nil {
 			break
 		}

@@ -3,13 +3,17 @@ package oci
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -91,14 +95,17 @@ func (r *Runtime) execPids(id string) []int {
 }
 
 // sweepExecs removes what execs have left whose monitor has ended: their notes, and if it
-// was killed, their FIFOs and themselves in the shim. What cannot be removed yet, the
-// next exec's sweep removes.
+// was killed, their FIFOs and themselves in the shim. One that still runs is killed. What
+// cannot be removed yet, the next exec's sweep removes.
 func (r *Runtime) sweepExecs(ctx context.Context, shim *client.Shim, id string) {
 	for _, note := range r.execNotes(id) {
 		if note.monitor.Alive() {
 			continue
 		}
 		err := forget(ctx, shim, id, note.execID)
+		if errdefs.IsFailedPrecondition(err) {
+			err = errors.Join(err, killExec(ctx, shim, id, note.execID))
+		}
 		if err == nil {
 			err = os.RemoveAll(filepath.Join(r.dir(id), execStdio(note.execID)))
 		}
@@ -109,4 +116,11 @@ func (r *Runtime) sweepExecs(ctx context.Context, shim *client.Shim, id string) 
 			log.G(ctx).WithError(err).Debugf("exec %s is not swept", note.execID)
 		}
 	}
+}
+
+func killExec(ctx context.Context, shim *client.Shim, id, execID string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := shim.Kill(ctx, &task.KillRequest{ID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
+	return err
 }

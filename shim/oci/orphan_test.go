@@ -101,3 +101,37 @@ func TestExecsMonitorKilled(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An exec that still runs although its monitor has ended is killed by the next exec's
+// sweep, and removed by the one after that.
+func TestSweepOfARunningExec(t *testing.T) {
+	r := newRuntime(t)
+	create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
+	if err := r.Start(t.Context(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	shim := connect(t, r, "c1")
+	if err := add(t.Context(), shim, "c1", "left", &specs.Process{Args: []string{"sleep", "1"}, Cwd: "/"}, new(client.Stdio)); err != nil {
+		t.Fatal(err)
+	}
+	if err := startExec(t.Context(), shim, "c1", "left"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.noteExec("c1", "left", endedProcess(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.sweepExecs(t.Context(), shim, "c1")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if resp, err := shim.Wait(ctx, &task.WaitRequest{ID: "c1", ExecID: "left"}); err != nil || resp.ExitStatus != 137 {
+		t.Errorf("exit %v, %v; want 137", resp, err)
+	}
+	r.sweepExecs(t.Context(), shim, "c1")
+	wantGone(t, shim, "c1", "left")
+	if notes := r.execNotes("c1"); len(notes) > 0 {
+		t.Errorf("notes left: %v", notes)
+	}
+	if err := r.Delete(t.Context(), "c1", true); err != nil {
+		t.Error(err)
+	}
+}

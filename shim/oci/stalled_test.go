@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/shimtest"
 )
 
-// stalls makes a running container whose output's reader reads nothing, and returns its
-// monitor's pid. The monitor holds output that it cannot pass on.
-func stalls(t *testing.T, r *Runtime, id string) (pid int) {
+// runInto makes a running container whose output goes to the pipe out, and returns its
+// monitor's pid.
+func runInto(t *testing.T, r *Runtime, id string) (pid int, out *os.File) {
 	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -27,6 +29,14 @@ func stalls(t *testing.T, r *Runtime, id string) (pid int) {
 	if err := r.Start(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
+	return pid, out
+}
+
+// stalls makes a running container whose output's reader reads nothing, and returns its
+// monitor's pid. The monitor holds output that it cannot pass on.
+func stalls(t *testing.T, r *Runtime, id string) int {
+	t.Helper()
+	pid, _ := runInto(t, r, id)
 	const monitorsStdout = 5 // the end of the FIFO that it has inherited
 	fifo, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", pid, monitorsStdout), os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -40,6 +50,19 @@ func stalls(t *testing.T, r *Runtime, id string) (pid int) {
 		t.Fatalf("%d bytes were read", n)
 	}
 	return pid
+}
+
+// endsInto makes a container that has written a number of bytes to the pipe out and then
+// exited by itself, and returns its monitor's pid.
+func endsInto(t *testing.T, r *Runtime, id string, bytes int) (pid int, out *os.File) {
+	t.Helper()
+	ended := shimtest.EndsItself(t, bytes)
+	pid, out = runInto(t, r, id)
+	if err := r.Kill(t.Context(), id, shimtest.EndSignal, false); err != nil {
+		t.Fatal(err)
+	}
+	ended()
+	return pid, out
 }
 
 // A container that a signal has ended ends for the engine, too, although its output
@@ -84,5 +107,64 @@ func TestDeletedWithAStalledReader(t *testing.T) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 			reap(t, pid)
 		}
+	}
+}
+
+// A container that has exited by itself, with more output than the pipes to its reader
+// hold, still runs to its engine. One SIGKILL ends it.
+func TestKilledWhileItsExitIsHeld(t *testing.T) {
+	r := newRuntime(t)
+	pid, _ := endsInto(t, r, "c1", 400<<10)
+	if err := r.Kill(t.Context(), "c1", 9, false); err != nil {
+		t.Fatal(err)
+	}
+	if code := reap(t, pid); code != shimtest.EndCode {
+		t.Errorf("exit code %d, want %d", code, shimtest.EndCode)
+	}
+	if err := r.Delete(t.Context(), "c1", false); err != nil {
+		t.Error(err)
+	}
+}
+
+// The exit code of a container that has exited by itself stays its own, also if its
+// shim has ended before its monitor.
+func TestDeletedAfterItsExit(t *testing.T) {
+	r := newRuntime(t)
+	pid, _ := endsInto(t, r, "c1", 100<<10)
+	wantStatus(t, r, "c1", Stopped)
+	if err := r.Delete(t.Context(), "c1", false); err != nil {
+		t.Fatal(err)
+	}
+	if code := reap(t, pid); code != shimtest.EndCode {
+		t.Errorf("exit code %d, want %d", code, shimtest.EndCode)
+	}
+}
+
+// A reader that reads on while the container is deleted gets all output.
+func TestDeletedWithASlowReader(t *testing.T) {
+	const size = 160 << 10
+	r := newRuntime(t)
+	pid, out := endsInto(t, r, "c1", size)
+	wantStatus(t, r, "c1", Stopped)
+	read := make(chan int)
+	go func() {
+		sum, block := 0, make([]byte, 8<<10)
+		for ; ; time.Sleep(400 * time.Millisecond) { // altogether much longer than a reader may stall
+			n, err := out.Read(block)
+			sum += n
+			if err != nil {
+				break
+			}
+		}
+		read <- sum
+	}()
+	if err := r.Delete(t.Context(), "c1", false); err != nil {
+		t.Fatal(err)
+	}
+	if sum := <-read; sum != size {
+		t.Errorf("%d bytes of %d came", sum, size)
+	}
+	if code := reap(t, pid); code != shimtest.EndCode {
+		t.Errorf("exit code %d, want %d", code, shimtest.EndCode)
 	}
 }

@@ -56,6 +56,7 @@ func Main(m *testing.M) {
 func shimMain(dir string) error {
 	host := fakeguest.New(dir)
 	hang(host.Agent)
+	endItself(host.Agent)
 	platform := host.Platform()
 	platform.StartSpare = maker.StartSpare
 	if len(os.Args) > 1 && os.Args[1] == maker.SpareCommand {

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -113,31 +110,6 @@ func (s *Service) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResp
 		s.exits.noteWait(exit)
 	}
 	return &task.WaitResponse{ExitStatus: exit.Status, ExitedAt: timestamppb.New(exit.At)}, nil
-}
-
-// orphanTimeout bounds the kill of a process whose owner is gone.
-const orphanTimeout = 10 * time.Second
-
-// killOrphan kills a process whose owner on the host is gone. An exec is removed as well,
-// also one that was not started: only its owner would delete it.
-func killOrphan(ctx context.Context, p *virtcontainers.Process) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orphanTimeout)
-	defer cancel()
-	log.G(ctx).Info("the process's owner on the host is gone: it is killed")
-	err := p.Kill(ctx, uint32(unix.SIGKILL), !p.IsExec())
-	unstarted := errdefs.IsFailedPrecondition(err)
-	if err != nil && !unstarted && !errdefs.IsNotFound(err) { // it has ended meanwhile
-		return err
-	}
-	if !p.IsExec() {
-		return nil
-	}
-	if !unstarted {
-		if _, err := p.Wait(ctx); err != nil {
-			return err
-		}
-	}
-	return ignoreNotFound(p.Forget())
 }
 
 // Kill sends a signal.

@@ -1,8 +1,8 @@
 package container
 
 import (
+	"context"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 
@@ -21,31 +21,30 @@ func dies(t *testing.T, shim *client.Shim, waits shimtest.Waits, calls int) {
 	}
 }
 
-// isKilled checks that a process of a container is killed.
-func isKilled(t *testing.T, m *Manager, execID string) {
+// watchEnd waits for a process of a container as another client, and returns a function
+// that checks that it is killed. The shim has got the request: it may forget the process
+// at once.
+func watchEnd(t *testing.T, m *Manager, execID string) (isKilled func()) {
 	t.Helper()
 	shim, err := client.Connect(t.Context(), m.Store.ContainerDir("c"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer shim.Close()
-	ended := make(chan *task.WaitResponse, 1)
-	go func() {
-		resp, err := shim.Wait(t.Context(), &task.WaitRequest{ID: "c", ExecID: execID})
-		if err != nil {
-			t.Error(err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	answer, err := shim.BeginWait(ctx, &task.WaitRequest{ID: "c", ExecID: execID})
+	if err == nil {
+		_, err = shim.State(ctx, &task.StateRequest{ID: "c", ExecID: execID})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		defer shim.Close()
+		defer cancel()
+		if resp, err := answer(); err != nil || resp.ExitStatus != 137 {
+			t.Errorf("it runs on without an owner, or has ended otherwise: %v, %v; want 137", resp, err)
 		}
-		ended <- resp
-	}()
-	select {
-	case resp := <-ended:
-		if resp.GetExitStatus() != 137 {
-			t.Errorf("it ended with %d", resp.GetExitStatus())
-		}
-	case <-time.After(patience):
-		t.Error("it runs on without an owner")
-		_ = shim.Close()
-		<-ended
 	}
 }
 
@@ -63,8 +62,9 @@ func TestRunIsKilledBeforeItWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dies(t, c.shim, waits, 1)
-		isKilled(t, m, "")
+		isKilled := watchEnd(t, m, "")
+		dies(t, c.shim, waits, 2) // the other is the watch
+		isKilled()
 		if c.shim, err = client.Connect(t.Context(), m.Store.ContainerDir("c")); err != nil { // to end it
 			t.Fatal(err)
 		}
@@ -85,8 +85,9 @@ func TestExecIsKilledBeforeItWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dies(t, e.shim, waits, 2) // the first is the container's
-	isKilled(t, m, e.id)
+	isKilled := watchEnd(t, m, e.id)
+	dies(t, e.shim, waits, 3) // the others are the container's and the watch
+	isKilled()
 	if _, err := e.Wait(t.Context(), streams); err == nil {
 		t.Error("the exec whose connection has ended was waited for")
 	}

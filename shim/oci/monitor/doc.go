@@ -12,7 +12,7 @@
 // without any capability, and its command line is the container's. When it is
 // killed, the shim kills the process (engine.Policy.WaiterOwnsProcess); when the
 // shim dies, the monitor ends. The output of a process that a signal has ended waits a
-// bounded time for its reader (drain.go).
+// bounded time for its reader (drain.go, impatience.go).
 //
 // Run does the same in the calling process, for an exec in the foreground.
 package monitor

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/katabox/katabox/shim/client"
 )
 
@@ -18,28 +16,21 @@ const (
 	drainLimit = 30 * time.Second
 )
 
-// impatience says that the process's output has waited for its reader long enough: the
-// process was ended by a signal, or gets one now. With runc its pid is gone then,
-// whether its output was read or not.
-type impatience struct {
-	once sync.Once
-	c    chan struct{}
-}
-
-func newImpatience() *impatience { return &impatience{c: make(chan struct{})} }
-
-func (i *impatience) set() { i.once.Do(func() { close(i.c) }) }
-
-// bySignal reports whether a process with that exit code was ended by a signal, as far
-// as the code says it.
-func bySignal(code uint32) bool { return code > 128 && code <= 128+64 }
+// EndLimit is how long a monitor may take to end when its process has ended and it gets
+// a signal: its reader may take as long as it reads.
+const EndLimit = drainLimit + 5*time.Second
 
 // drain waits until the output of the process that has ended was passed on. It waits as
 // long as the reader takes, but with impatience only while the reader reads.
 func (s *session) drain() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
-	watch.Go(func() { s.giveUpStalled(ctx, cancel) })
+	watch.Go(func() {
+		if s.impatience.await(ctx) {
+			awaitStall(ctx, s.moved)
+			cancel()
+		}
+	})
 	for _, r := range s.relays {
 		if r.output {
 			r.awaitQuiet(ctx, client.Quiet)
@@ -49,18 +40,13 @@ func (s *session) drain() {
 	watch.Wait()
 }
 
-// giveUpStalled calls giveUp when there is impatience and the reader has stalled.
-func (s *session) giveUpStalled(ctx context.Context, giveUp context.CancelFunc) {
-	select {
-	case <-s.impatience.c:
-	case <-ctx.Done():
-		return
-	}
+// awaitStall waits until the reader has stalled: the number of bytes that have moved
+// stays the same. It waits no longer than drainLimit, or until ctx ends.
+func awaitStall(ctx context.Context, moved func() int64) {
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
-	defer giveUp()
-	for before := int64(-1); before != s.moved(); {
-		before = s.moved()
+	for before := int64(-1); before != moved(); {
+		before = moved()
 		select {
 		case <-time.After(stalled):
 		case <-ctx.Done():
@@ -77,13 +63,4 @@ func (s *session) moved() (sum int64) {
 		}
 	}
 	return sum
-}
-
-// endsProcess reports whether a signal ends a process by default (signal(7)).
-func endsProcess(sig unix.Signal) bool {
-	switch sig {
-	case unix.SIGCHLD, unix.SIGCONT, unix.SIGURG, unix.SIGWINCH:
-		return false
-	}
-	return true
 }

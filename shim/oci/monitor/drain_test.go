@@ -2,8 +2,10 @@ package monitor
 
 import (
 	"context"
+	"io"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -32,9 +34,19 @@ func newStalled(t *testing.T) (s *session, out *os.File) {
 	if _, err := unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {
 		t.Fatal(err)
 	}
+	return newEnded(t, in, out), out
+}
+
+// output is how much a process of newEnded has written.
+const output = 32 << 10
+
+// newEnded makes the session of a process that has ended and whose output goes to in. Its
+// reader is out.
+func newEnded(t *testing.T, in, out *os.File) *session {
+	t.Helper()
 	r, name := newRelay(t, in)
 	w := openWriter(t, name)
-	if _, err := w.Write(make([]byte, 32<<10)); err != nil {
+	if _, err := w.Write(make([]byte, output)); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
@@ -45,7 +57,21 @@ func newStalled(t *testing.T) (s *session, out *os.File) {
 		r.await(t)
 		_ = in.Close()
 	})
-	return &session{shim: &client.Shim{TTRPCTaskService: ended{}}, relays: []*relay{r}, impatience: newImpatience()}, out
+	return &session{shim: &client.Shim{TTRPCTaskService: ended{}}, relays: []*relay{r}, impatience: newImpatience()}
+}
+
+// newSocketStalled is newStalled with a socket.
+func newSocketStalled(t *testing.T) (s *session, out *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil {
+		t.Fatal(err)
+	}
+	in, out := os.NewFile(uintptr(fds[0]), "in"), os.NewFile(uintptr(fds[1]), "out")
+	return newEnded(t, in, out), out
 }
 
 // drained starts to drain and reports the end.
@@ -76,30 +102,102 @@ func TestDrainUntilASignal(t *testing.T) {
 	}
 }
 
-// A reader that reads, however slowly, gets the output of a process that was killed.
-func TestDrainToASlowReader(t *testing.T) {
-	s, out := newStalled(t)
-	s.impatience.set()
-	done := s.drained()
-	got, block := 0, make([]byte, 8<<10)
-	for got < 32<<10 {
-		time.Sleep(stalled / 2)
-		select {
-		case <-done:
-			if got < 24<<10 { // more than the pipe holds is missing
-				t.Fatalf("given up after %d bytes", got)
+// What a slow reader reads counts as moved while the rest waits for it.
+func TestSlowReaderIsSeen(t *testing.T) {
+	for name, stalls := range map[string]func(*testing.T) (*session, *os.File){"pipe": newStalled, "socket": newSocketStalled} {
+		t.Run(name, func(t *testing.T) {
+			s, out := stalls(t)
+			moved := int64(0)
+			for range output/(8<<10) - 2 { // what follows may be in the pipe already
+				moved = s.awaitMoved(t, moved)
+				if _, err := io.ReadFull(out, make([]byte, 8<<10)); err != nil {
+					t.Fatal(err)
+				}
 			}
-		default:
-		}
-		n, err := out.Read(block)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got += n
+		})
 	}
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatal("it does not end")
+}
+
+// awaitMoved waits until more has moved, and returns how much.
+func (s *session) awaitMoved(t *testing.T, before int64) int64 {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if now := s.moved(); now > before {
+			return now
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes have moved, although the reader reads", before)
+		}
+	}
+}
+
+// A reader that reads, however slowly, gets the output of a process that was killed, for
+// some time.
+func TestAwaitStall(t *testing.T) {
+	for _, c := range []struct{ every, reads, want time.Duration }{
+		{stalled, 0, stalled},
+		{stalled - time.Millisecond, 10 * time.Second, 12 * time.Second},
+		{stalled - time.Millisecond, time.Hour, drainLimit},
+		{2*stalled + time.Millisecond, time.Hour, stalled},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			awaitStall(t.Context(), func() int64 { return int64(min(time.Since(began), c.reads) / c.every) })
+			if took := time.Since(began); took != c.want {
+				t.Errorf("a reader that reads every %v for %v is waited for for %v, want %v", c.every, c.reads, took, c.want)
+			}
+		})
+	}
+}
+
+// A signal to a process whose exit the shim holds back ends the wait for the reader,
+// in whichever order its answer and the exit code come; one of long ago does not.
+func TestImpatience(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(*impatience)
+		want bool
+	}{
+		"exited by itself": {func(i *impatience) { i.ended(0) }, false},
+		"killed":           {func(i *impatience) { i.ended(137) }, true},
+		"signal, exit":     {func(i *impatience) { i.passed(); time.Sleep(drainLimit); i.ended(0) }, true},
+		"exit, signal":     {func(i *impatience) { i.ended(0); i.passed() }, true},
+		"reloaded":         {func(i *impatience) { i.passed(); time.Sleep(time.Hour); i.ended(0) }, false},
+		"twice":            {func(i *impatience) { i.set(); i.ended(137) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := newImpatience()
+				c.do(i)
+				ctx, cancel := context.WithCancel(t.Context())
+				if !c.want {
+					cancel()
+				}
+				if got := i.await(ctx); got != c.want {
+					t.Errorf("it is set: %t", got)
+				}
+				cancel()
+			})
+		})
+	}
+}
+
+// ending is a shim that has ended.
+type ending struct{ task.TTRPCTaskService }
+
+func (ending) Kill(context.Context, *task.KillRequest) (*emptypb.Empty, error) {
+	return nil, errdefs.ErrUnavailable
+}
+
+// A signal ends the wait for the reader also if the shim has ended after the process.
+func TestSignalAfterTheShimsEnd(t *testing.T) {
+	s := &session{shim: &client.Shim{TTRPCTaskService: ending{}}, impatience: newImpatience()}
+	s.impatience.ended(3)
+	s.pass(unix.SIGWINCH)
+	if s.impatience.isSet {
+		t.Error("SIGWINCH ends the wait")
+	}
+	s.pass(unix.SIGTERM)
+	if !s.impatience.isSet {
+		t.Error("SIGTERM does not end the wait")
 	}
 }

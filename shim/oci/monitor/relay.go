@@ -15,6 +15,11 @@ import (
 // of the FIFOs.
 const blockSize = 256 << 10
 
+// pieceSize is the most that one write transfers, in bytes: a blocking write to a
+// terminal or socket returns when its reader has made room for all of it, and only then
+// shows that the reader reads.
+const pieceSize = 4 << 10
+
 // relay copies one stream until its end, in a goroutine and with blocking
 // descriptors: a process that does nothing else needs no poller.
 type relay struct {
@@ -96,7 +101,7 @@ func (r *relay) copy() {
 
 func (r *relay) write(data []byte) bool {
 	for len(data) > 0 {
-		n, err := retry(r.dst, unix.POLLOUT, func() (int, error) { return unix.Write(r.dst, data) })
+		n, err := retry(r.dst, unix.POLLOUT, func() (int, error) { return unix.Write(r.dst, data[:min(len(data), pieceSize)]) })
 		if err != nil {
 			return false
 		}

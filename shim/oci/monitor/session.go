@@ -77,14 +77,12 @@ func (s *session) exitCode(resp *task.WaitResponse, err error) uint32 {
 }
 
 // end waits for the process's end and its last output, and returns its exit
-// code. Signals are handled until then.
+// code. Signals stay caught: one that comes before this process has exited with that
+// code, as from a delete, must not replace it.
 func (s *session) end() int {
 	code := <-s.ended
-	if bySignal(code) {
-		s.impatience.set()
-	}
+	s.impatience.ended(code)
 	s.drain()
-	s.signals.stop()
 	s.forget()
 	_ = s.shim.Close()
 	return int(code & 0xff)
@@ -105,7 +103,7 @@ func (s *session) forget() {
 
 // Run does a monitor's work in this process and returns the process's exit code.
 // It calls started when everything is ready for the process to start; an error of
-// started ends Run.
+// started ends Run. After it signals stay caught: the caller is to exit with the code.
 func Run(ctx context.Context, cfg Config, stdio *client.Stdio, started func() error) (int, error) {
 	streams, restore, err := ownStreams(cfg, stdio)
 	if err != nil {

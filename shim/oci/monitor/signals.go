@@ -72,8 +72,12 @@ func (s *session) pass(sig os.Signal) {
 		return
 	}
 	_, err := s.shim.Kill(ctx, &task.KillRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID, Signal: uint32(number)})
-	if errdefs.IsNotFound(err) && endsProcess(number) {
+	switch {
+	case !endsProcess(number):
+	case errdefs.IsNotFound(err):
 		s.impatience.set()
+	case err == nil || errdefs.IsUnavailable(err): // its shim may have ended
+		s.impatience.passed()
 	}
 }
 
