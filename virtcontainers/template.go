@@ -94,7 +94,7 @@ func (s *Sandbox) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 		s.template.key = key
 		return vm, nil
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || s.stays {
 		return nil, err
 	}
 	s.suspectTemplate(key, err)
@@ -159,9 +159,10 @@ func (s *Sandbox) judgeTemplate(ctx context.Context, bootErr error) {
 }
 
 // bootAnew reports whether a failed boot should be tried again without a spare
-// machine or a template. If the failed step implicates the template, it is suspected.
+// machine or a template. If the failed step implicates the template, it is suspected. A
+// machine that has not ended is not replaced: the record names it.
 func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || s.stays {
 		return false
 	}
 	if s.spare != nil {
