@@ -230,10 +230,11 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, how Temp
 const fullBelow = 4 << 20
 
 // explainFull adds that the file system of a template's memory is full: QEMU and its guest
-// die of SIGBUS then, and say nothing.
+// die of SIGBUS then, and say nothing. A file system without a size (ramfs, or a tmpfs with
+// size=0) has no blocks to count.
 func explainFull(dir string, err error) error {
 	var disk unix.Statfs_t
-	if err == nil || unix.Statfs(dir, &disk) != nil || disk.Bavail*uint64(disk.Bsize) >= fullBelow {
+	if err == nil || unix.Statfs(dir, &disk) != nil || disk.Blocks == 0 || disk.Bavail*uint64(disk.Bsize) >= fullBelow {
 		return err
 	}
 	return fmt.Errorf("%s (factory.template_path) is full, free some of it or set another directory: %w: %w", dir, unix.ENOSPC, err)
