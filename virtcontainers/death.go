@@ -25,7 +25,7 @@ type machine struct {
 	stays bool
 }
 
-var errMachineStays = errors.New("the machine's process has been killed and has not ended: its user id, cgroups and record stay")
+var errMachineStays = errors.New("the machine's process has been killed and has not ended")
 
 // stopVM stops the machine. The undos of the boot, which run one after the other, call it
 // before those of what the machine uses.

@@ -31,3 +31,15 @@ func TestExplainFull(t *testing.T) {
 		t.Error("an error without a failure")
 	}
 }
+
+// A file system that has no size is not full.
+func TestExplainUnlimited(t *testing.T) {
+	dir, cause := t.TempDir(), errors.New("signal: bus error")
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=0"); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := explainFull(dir, cause); err != cause { //nolint:errorlint // unchanged
+		t.Errorf("without a size: %v", err)
+	}
+}

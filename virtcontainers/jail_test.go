@@ -72,7 +72,7 @@ func TestMachineThatStays(t *testing.T) {
 	}
 	host.Monitor.Fail(fake.StepStop, errInjected)
 	err = s.Stop(t.Context())
-	for _, step := range []string{"undo vm", "undo user: the machine's process", "undo cgroup: the machine's process"} {
+	for _, step := range []string{"undo vm: the machine's process", "undo state: its user id, cgroups and record stay"} {
 		if err == nil || !strings.Contains(err.Error(), step) {
 			t.Errorf("%q is not in %v", step, err)
 		}

@@ -26,7 +26,8 @@ import (
 //
 // While the sandbox hibernates, wakes or is saved, the guest cannot be asked. That
 // may take long, so the VMM is asked instead: one that does not answer would not let
-// the guest run again.
+// the guest run again. A container's SIGKILL waits for the memory no longer than a
+// sandbox that ends: engines end the containers first, and the sandbox only after that.
 
 const (
 	sigkill = uint32(unix.SIGKILL)
@@ -171,7 +172,7 @@ func (p *Process) noteUnsent(signal uint32) {
 // awaitGuest waits until the guest runs; leave must follow then. ok is false if the
 // sandbox ends before that, for example because its VMM does not answer.
 func (p *Process) awaitGuest() (leave func(), ok bool) {
-	s := p.container.sandbox
+	s, began := p.container.sandbox, time.Now()
 	timeout := s.killTimeout()
 	if p.execID != "" {
 		timeout = max(timeout, s.opts.Config.Agent.HealthTimeout)
@@ -184,11 +185,25 @@ func (p *Process) awaitGuest() (leave func(), ok bool) {
 		if s.lifeCtx.Err() != nil {
 			return nil, false
 		}
-		if err := s.askVMM(min(timeout, probeWait)); err != nil {
-			s.lose(fmt.Errorf("%s got SIGKILL, the guest does not run, and its machine did not answer within %v: %w", p.name(), min(timeout, probeWait), err))
+		if err := p.mayAwait(began, min(timeout, probeWait)); err != nil {
+			s.lose(fmt.Errorf("%s got SIGKILL, and the guest does not run: %w", p.name(), err))
 			return nil, false
 		}
 	}
+}
+
+// mayAwait returns why a guest that does not run is no longer waited for, or nil. The
+// VMM has timeout to answer.
+func (p *Process) mayAwait(began time.Time, timeout time.Duration) error {
+	s := p.container.sandbox
+	// An exec ends with its container at the latest: one that is slow ends no sandbox.
+	if h := s.hibernation(); h != nil && p.execID == "" && time.Since(began) > h.rouseTimeout() {
+		return fmt.Errorf("its memory was not restored within %v", h.rouseTimeout())
+	}
+	if err := s.askVMM(timeout); err != nil {
+		return fmt.Errorf("its machine did not answer within %v: %w", timeout, err)
+	}
+	return nil
 }
 
 func (s *Sandbox) enterWithin(timeout time.Duration, call string) (leave func(), err error) {

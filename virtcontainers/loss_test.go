@@ -213,6 +213,8 @@ func TestStopFails(t *testing.T) {
 	p.host.Monitor.Fail(fake.StepStop, errInjected)
 	if err := p.Stop(t.Context()); !errors.Is(err, errInjected) || !strings.Contains(err.Error(), "undo vm") {
 		t.Errorf("got %v", err)
+	} else if said := strings.Count(err.Error(), "its user id, cgroups and record stay"); said != 1 {
+		t.Errorf("said %d times, want once, what stays: %v", said, err)
 	}
 	p.host.VM().Die(errDied)
 	removeMarked(t, p.host)

@@ -53,7 +53,7 @@ func (s *Sandbox) launchPrivate(ctx context.Context, key factory.Key, t *factory
 		return vm, nil
 	}
 	err = errors.Join(err, lent.Close())
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || s.stays {
 		return nil, err
 	}
 	s.copies(ctx, key, err)
@@ -68,14 +68,15 @@ func (s *Sandbox) copies(ctx context.Context, key factory.Key, why error) {
 	log.G(ctx).WithField("template", key).WithError(why).Warn("the guest gets a copy of its template's memory")
 }
 
-// checkReach stops a machine whose memory the back ends may not access.
+// checkReach stops a machine whose memory the back ends may not access. Until then it is
+// the sandbox's: one that does not end is recorded.
 func (s *Sandbox) checkReach(ctx context.Context, vm hypervisor.VM) error {
 	owner := hypervisor.OwnerOf(vm)
 	if owner == nil {
 		return nil
 	}
 	if err := virtiofs.Reachable(owner); err != nil {
-		return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
+		return errors.Join(err, s.useVM(vm), s.stopVM(context.WithoutCancel(ctx)))
 	}
 	return nil
 }

@@ -573,3 +573,20 @@ func TestAdoptedMachineStays(t *testing.T) {
 	host.VM().Die(errDied)
 	removeMarked(t, host)
 }
+
+// A pod whose spare machine fails, and has not ended, does not boot another one: its record
+// would replace that machine's.
+func TestFailedSpareMachineStays(t *testing.T) {
+	host, opts := spareHost(t)
+	spare, _ := makeSpare(t, host, opts)
+	host.Agent.Fail("SetupSandbox", errInjected)
+	host.Monitor.Fail(fake.StepStop, errInjected)
+	if _, err := newOn(t, host, opts, spare); !errors.Is(err, errInjected) || strings.Count(err.Error(), "has not ended") != 1 {
+		t.Errorf("got %v", err)
+	}
+	if n := len(host.Monitor.VMs()); n != 1 {
+		t.Errorf("%d machines, want the spare's", n)
+	}
+	host.VM().Die(errDied)
+	removeMarked(t, host)
+}

@@ -94,7 +94,7 @@ func (s *Sandbox) openState(context.Context) error {
 // mark, a later start on this host removes what it names (SweepAbandoned).
 func (s *Sandbox) closeState(context.Context) error {
 	if s.stays {
-		return persist.BeginRemoval(s.platform.StateDir(), s.platform.Owner.Name(s.ID))
+		return errors.Join(errors.New("its user id, cgroups and record stay"), persist.BeginRemoval(s.platform.StateDir(), s.platform.Owner.Name(s.ID)))
 	}
 	return s.state.Remove()
 }
@@ -176,11 +176,16 @@ func (s *Sandbox) start(ctx context.Context, spec hypervisor.Spec, launch func(c
 	if err != nil {
 		return s.sizing.ExplainLaunch(err)
 	}
-	s.vm = vm
-	if err := s.state.UpdateWith(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {
+	if err := s.useVM(vm); err != nil {
 		return errors.Join(err, s.stopVM(context.WithoutCancel(ctx)))
 	}
 	return nil
+}
+
+// useVM makes vm the sandbox's machine, and records its process.
+func (s *Sandbox) useVM(vm hypervisor.VM) error {
+	s.vm = vm
+	return s.state.UpdateWith(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p })
 }
 
 func (s *Sandbox) attachVsock(ctx context.Context) error {

@@ -94,7 +94,7 @@ func (s *Sandbox) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 		s.template.key = key
 		return vm, nil
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || s.stays {
 		return nil, err
 	}
 	s.suspectTemplate(key, err)
@@ -159,9 +159,10 @@ func (s *Sandbox) judgeTemplate(ctx context.Context, bootErr error) {
 }
 
 // bootAnew reports whether a failed boot should be tried again without a spare
-// machine or a template. If the failed step implicates the template, it is suspected.
+// machine or a template. If the failed step implicates the template, it is suspected. A
+// machine that has not ended is not replaced: the record names it.
 func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || s.stays {
 		return false
 	}
 	if s.spare != nil {
@@ -229,10 +230,11 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, how Temp
 const fullBelow = 4 << 20
 
 // explainFull adds that the file system of a template's memory is full: QEMU and its guest
-// die of SIGBUS then, and say nothing.
+// die of SIGBUS then, and say nothing. A file system without a size (ramfs, or a tmpfs with
+// size=0) has no blocks to count.
 func explainFull(dir string, err error) error {
 	var disk unix.Statfs_t
-	if err == nil || unix.Statfs(dir, &disk) != nil || disk.Bavail*uint64(disk.Bsize) >= fullBelow {
+	if err == nil || unix.Statfs(dir, &disk) != nil || disk.Blocks == 0 || disk.Bavail*uint64(disk.Bsize) >= fullBelow {
 		return err
 	}
 	return fmt.Errorf("%s (factory.template_path) is full, free some of it or set another directory: %w: %w", dir, unix.ENOSPC, err)

@@ -130,8 +130,8 @@ func (s *Sandbox) rouseToEnd() bool {
 	return true
 }
 
-// rouseTimeout bounds waking a sandbox that ends: its end must come even if the memory
-// is restored very slowly.
+// rouseTimeout bounds waking a sandbox that ends, or one of whose containers does: the
+// end must come even if the memory is restored very slowly.
 func (h Hibernation) rouseTimeout() time.Duration {
 	return wakePatience + pauseTimeout + time.Duration(h.MemoryBytes/rouseRate)*time.Second
 }

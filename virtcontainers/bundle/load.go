@@ -24,7 +24,7 @@ const maxSpec = 16 << 20
 type Bundle struct {
 	// Dir is absolute.
 	Dir string
-	// Spec has absolute sources of bind mounts.
+	// Spec has absolute sources of bind mounts, and absolute, clean paths of devices.
 	Spec *specs.Spec
 }
 

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -19,38 +18,42 @@ const maxNamed = 16
 // nil. They must be of one model. The other one may have more flags, as after an update
 // of the host: the guest does not use them.
 func checkCPU(saved, has string) error {
-	if saved == has {
-		return nil
+	differ, lacks := otherModel(saved, has), lackedFlags(saved, has)
+	switch {
+	case differ != nil:
+		if lacks != "" {
+			differ = append(differ, lacks)
+		}
+		return fmt.Errorf("it was saved on a host with another CPU (%.100s), this one has %.100s: %s: %w",
+			cpuName(saved), cpuName(has), strings.Join(differ, ", "), errdefs.ErrFailedPrecondition)
+	case lacks != "":
+		return fmt.Errorf("it was saved on a host whose CPU is of the same model (%.100s) and offers more: %s: %w",
+			cpuName(saved), lacks, errdefs.ErrFailedPrecondition)
 	}
-	var differ []string
+	return nil
+}
+
+// otherModel says which of cpuModel differ.
+func otherModel(saved, has string) (differ []string) {
 	for _, name := range cpuModel {
 		if was, is := cpuLine(saved, name), cpuLine(has, name); was != is {
 			differ = append(differ, fmt.Sprintf("%s is %.100q there and %.100q here", name, was, is))
 		}
 	}
-	if missing := missingFlags(saved, has); len(missing) > 0 {
-		lacks := fmt.Sprintf("this one lacks the flags %q", missing[:min(len(missing), maxNamed)])
-		if more := len(missing) - maxNamed; more > 0 {
-			lacks += fmt.Sprintf(" and %d more", more)
-		}
-		differ = append(differ, lacks)
-	}
-	if len(differ) == 0 {
-		return nil
-	}
-	return fmt.Errorf("it was saved on a host with another CPU (%.100s), this one has %.100s: %s: %w",
-		cpuName(saved), cpuName(has), strings.Join(differ, ", "), errdefs.ErrFailedPrecondition)
+	return differ
 }
 
-// missingFlags returns the flags of the saved CPU that the other one has not.
-func missingFlags(saved, has string) (missing []string) {
-	flags := strings.Fields(cpuLine(has, "flags"))
-	for _, flag := range strings.Fields(cpuLine(saved, "flags")) {
-		if !slices.Contains(flags, flag) {
-			missing = append(missing, flag)
-		}
+// lackedFlags says which flags of the saved CPU the other one has not; empty if it has all.
+func lackedFlags(saved, has string) string {
+	missing := missingFlags(saved, has)
+	if len(missing) == 0 {
+		return ""
 	}
-	return missing
+	lacks := fmt.Sprintf("this one lacks the flags %q", missing[:min(len(missing), maxNamed)])
+	if more := len(missing) - maxNamed; more > 0 {
+		lacks += fmt.Sprintf(" and %d more", more)
+	}
+	return lacks
 }
 
 // cpuName names a CPU.

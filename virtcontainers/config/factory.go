@@ -15,8 +15,8 @@ var factoryKeys = []key{
 		annotated("config.factory.enable_template").checked(checkTemplateOff),
 	define("factory.template_path", "/run/vc/vm/template", absolutePath,
 		func(d *draft) *string { return &d.Factory.TemplatePath },
-		"Where templates are kept: a directory that only root can enter, best in memory. Each takes as much room as "+
-			"a guest has used of its memory when its agent is up.").orDefault(),
+		"Where templates are kept: a directory for templates alone that only root can write to, best in memory. A new one "+
+			"has mode 0700. Each takes as much room as a guest has used of its memory when its agent is up.").orDefault(),
 	define("factory.vm_cache_number", int64(0),
 		integer[uint32]("an integer from 0 to 100", 0, maxSpares),
 		func(d *draft) *uint32 { return &d.Factory.VMs },

@@ -118,6 +118,20 @@ func TestMountsOfSavedContainer(t *testing.T) {
 			t.Errorf("mounts are at %v, want %v", got, req.Saved)
 		}
 	})
+	t.Run("a file that is the guest's now", func(t *testing.T) {
+		link := filepath.Join(t.TempDir(), "mtab")
+		if err := os.Symlink("/proc/self/mounts", link); err != nil {
+			t.Fatal(err)
+		}
+		req := mounting(t, "c1", map[string]string{"/a": dir, "/m": link})
+		req.Saved = map[string]string{"/": api.GuestSharedDir + "/c1/rootfs", "/a": api.GuestPodVolumesDir + "/1", "/m": api.GuestSharedDir + "/c1/mounts/1"}
+		c := sharingPod(t).Container(req)
+		placesOf(t, c)
+		const want = "its mount at /m is the guest's /proc/self/mounts, the saved container has the host's file there, as earlier versions did: "
+		if err := c.CheckSaved(); !errdefs.IsFailedPrecondition(err) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
 	t.Run("two in one place", func(t *testing.T) {
 		req := mounting(t, "c1", map[string]string{"/a": dir, "/b": other})
 		req.Saved = map[string]string{"/": "", "/a": api.GuestPodVolumesDir + "/1", "/b": api.GuestPodVolumesDir + "/1"}

@@ -111,7 +111,7 @@ func (c *Container) CheckSaved() error {
 	for _, destination := range slices.Sorted(maps.Keys(both)) {
 		switch has, want := have[destination], c.Saved[destination]; {
 		case has == "":
-			return fmt.Errorf("the saved container has a mount at %s, this one has none: %w", destination, errdefs.ErrFailedPrecondition)
+			return c.lacksSaved(destination)
 		case want == "":
 			return noSaved(destination)
 		case has != want:
@@ -120,6 +120,17 @@ func (c *Container) CheckSaved() error {
 		}
 	}
 	return nil
+}
+
+// lacksSaved is the error of a mount that only the saved container has from the host.
+func (c *Container) lacksSaved(destination string) error {
+	for i, at := range c.paths.Linked {
+		if c.Bundle.Spec.Mounts[i].Destination == destination {
+			return fmt.Errorf("its mount at %s is the guest's %s, the saved container has the host's file there, as earlier versions did: %w",
+				destination, at, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return fmt.Errorf("the saved container has a mount at %s, this one has none: %w", destination, errdefs.ErrFailedPrecondition)
 }
 
 // checkUp returns an error before the pod has its guest: a container that continues

@@ -216,7 +216,7 @@ func (p *Pod) overheadMiB() uint64 {
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	limits, err := p.above.Limits()
 	if err != nil && !p.only() {
-		p.chargedMiB = 0                           // chargeRest tries again
+		p.chargedMiB = 0                           // chargeRest or followLimit tries again
 		return errors.Join(err, p.bound(guestMiB)) // the guest may get the memory all the same
 	}
 	if err != nil { // its place does not depend on them
@@ -227,7 +227,7 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 
 // chargeUnder is chargeVM with the host's limits.
 func (p *Pod) chargeUnder(ctx context.Context, guestMiB uint64, limits hostcgroup.Limits) error {
-	p.chargedMiB = 0 // after a failure chargeRest tries again
+	p.chargedMiB = 0 // after a failure chargeRest or followLimit tries again
 	if err := p.bound(guestMiB); err != nil {
 		return err
 	}
@@ -259,18 +259,30 @@ func (p *Pod) logShort(ctx context.Context, vm hostcgroup.VM, short hostcgroup.S
 }
 
 // chargeRest charges for the memory that the machine has got beyond what was asked
-// for, and for what could not be charged earlier. The caller holds resizes.
+// for, and for what could not be charged earlier. After an error Watch tries again. The
+// caller holds resizes.
 func (p *Pod) chargeRest(ctx context.Context) error {
-	if p.cgroup == nil || p.unaccounted || p.memoryMiB <= p.chargedMiB {
+	if !p.owesCharge() {
 		return nil
 	}
-	return p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.memoryMiB))
+	err := p.chargeVM(ctx, p.memoryMiB)
+	if err != nil {
+		p.mayShrink()
+	}
+	return p.orWithoutCgroup(ctx, err)
+}
+
+// owesCharge reports whether the machine has memory for which it is to be charged, and
+// is not.
+func (p *Pod) owesCharge() bool {
+	return p.cgroup != nil && !p.unaccounted && p.memoryMiB > p.chargedMiB
 }
 
 // followLimit moves the machine out of the pod's cgroup if a limit that was lowered
-// leaves no room for it, and back when there is room. The caller holds resizes.
+// leaves no room for it, and back when there is room. It also charges for what could not
+// be charged earlier. The caller holds resizes.
 func (p *Pod) followLimit(ctx context.Context, host hostcgroup.Limits) error {
-	if p.cgroup == nil || p.unaccounted || host == p.chargedUnder {
+	if p.cgroup == nil || p.unaccounted || host == p.chargedUnder && !p.owesCharge() {
 		return nil
 	}
 	return p.chargeUnder(ctx, p.memoryMiB, host)

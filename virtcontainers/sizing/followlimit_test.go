@@ -48,6 +48,39 @@ func TestMachineUnderUnreadLimit(t *testing.T) {
 	}
 }
 
+// A machine that could not be charged while the limits could not be read is charged when
+// they are as before.
+func TestUnchargedMachineIsChargedLater(t *testing.T) {
+	cgroup := limitedCgroup(t, 4002)
+	p, _ := chargedPod(t, cgroup)
+	l := p.newLookout()
+	mend := unreadable(t, cgroup)
+	if err := p.ChargeCPUs(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.chargeRest(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.chargedMiB == p.memoryMiB {
+		t.Fatal("charged under limits that cannot be read")
+	}
+	select {
+	case <-p.smaller:
+	default:
+		t.Error("nothing tries again")
+	}
+	if err := l.follow(t.Context()); err == nil {
+		t.Error("followed limits that cannot be read")
+	}
+	mend()
+	if err := l.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.chargedMiB != p.memoryMiB {
+		t.Errorf("charged for %d MiB, want %d", p.chargedMiB, p.memoryMiB)
+	}
+}
+
 // chargedToPod reports whether the machine's memory is charged below the parent of
 // that cgroup.
 func (p *Pod) chargedToPod(t *testing.T, cgroup string) bool {

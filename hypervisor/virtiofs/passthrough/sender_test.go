@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -11,14 +12,23 @@ import (
 func TestAsOwnerEndsAsServer(t *testing.T) {
 	newLinked(t, 1, func(l linked) {
 		n := l.look(rootID, "a")
-		for _, owner := range []user{{12345, 12345}, {^uint32(0), 12345}, {12345, ^uint32(0)}} {
+		for _, test := range []struct {
+			owner user
+			as    []user
+			errno unix.Errno
+		}{
+			{user{12345, 12345}, []user{root, {12345, 12345}}, unix.EACCES},
+			{user{^uint32(0), 12345}, []user{root}, unix.EINVAL},
+			{user{12345, ^uint32(0)}, []user{root}, unix.EINVAL},
+		} {
+			owner := test.owner
 			var as []user
 			errno := l.fs.orAsOwner(l.th, n, func() user { return owner }, func() unix.Errno {
 				as = append(as, fsUser())
 				return unix.EACCES
 			})
-			if errno == 0 || as[0] != root || len(as) == 2 && as[1] != owner {
-				t.Errorf("owner %v: %v, done as %v", owner, errno, as)
+			if errno != test.errno || !slices.Equal(as, test.as) {
+				t.Errorf("owner %v: %v, done as %v; want %v, as %v", owner, errno, as, test.errno, test.as)
 			}
 			if now := fsUser(); now != root || l.th.server != root || l.th.effective != keepSpecial {
 				t.Errorf("owner %v: afterwards the thread is %v and serves as %v, with capabilities %#x", owner, now, l.th.server, l.th.effective)
