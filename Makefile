@@ -105,8 +105,8 @@ integration: deps runner ## the suites against real engines
 test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl
 	$(GO) test -count=1 -timeout 70m -v ./tests/cri
 
-critest: deps build guest-image containerd critools ## only the conformance suite, with progress lines
-	$(GO) test -count=1 -timeout 70m -v -run TestCritest ./tests/cri
+critest: deps build guest-image containerd critools ## only the conformance suite, whole with runc too, with progress lines
+	KATABOX_TEST_CRI_WHOLE=1 $(GO) test -count=1 -timeout 70m -v -run TestCritest ./tests/cri
 
 cri-shell: build guest-image containerd critools ## a private containerd with CRI, for manual work
 	$(GO) run ./tests/cri/cmd/crienv
