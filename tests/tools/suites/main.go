@@ -54,14 +54,14 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if suites, err = chosen(suites, words(o.only)); err != nil {
-		return false, err
-	}
 	if o.list {
 		for _, s := range suites {
 			fmt.Println(s.name)
 		}
 		return true, nil
+	}
+	if suites, err = chosen(suites, words(o.only)); err != nil {
+		return false, err
 	}
 	if o.lanes < 1 {
 		return false, errors.New("-lanes: want at least 1")

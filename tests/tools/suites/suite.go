@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ type suite struct {
 	timeout time.Duration
 	// once makes each failure final: formatting does not improve by itself.
 	once bool
+	// drawn is the name of a group of suites of which a run has one, drawn anew each time,
+	// unless it names its suites. They test much the same.
+	drawn string
 	// atOnce gives the second try immediately: other suites wait for this one.
 	// It is for suites that fail because of the network: downloads.
 	atOnce bool
@@ -94,11 +98,25 @@ func sharded(s suite, n int) []suite {
 	return shards
 }
 
+// drawOne leaves one suite of each group.
+func drawOne(all []suite) []suite {
+	groups := map[string][]string{}
+	for _, s := range all {
+		groups[s.drawn] = append(groups[s.drawn], s.name)
+	}
+	kept := map[string]string{}
+	for group, names := range groups {
+		kept[group] = names[rand.IntN(len(names))]
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s suite) bool { return s.drawn != "" && s.name != kept[s.drawn] })
+}
+
 // chosen returns the suites that words name, with all that they need, in the
-// table's order. A word is a name, or the part of it before a slash.
+// table's order. A word is a name, or the part of it before a slash. Without any it
+// returns all, but one of each group that is drawn.
 func chosen(all []suite, words []string) ([]suite, error) {
 	if len(words) == 0 {
-		return all, nil
+		return drawOne(all), nil
 	}
 	wanted := map[string]bool{}
 	for _, word := range words {

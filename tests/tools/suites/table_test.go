@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -150,6 +151,29 @@ func TestChosen(t *testing.T) {
 	}
 	if _, err := chosen(all, []string{"b"}); err == nil {
 		t.Error("a name that is no suite's is taken")
+	}
+}
+
+// A run that names no suite has one of each group; each of them is drawn now and then.
+func TestDrawn(t *testing.T) {
+	all := []suite{{name: "build"}, {name: "a", drawn: "x"}, {name: "b", drawn: "x"}, {name: "c", drawn: "y"}, {name: "vet"}}
+	seen := map[string]bool{}
+	for range 100 {
+		got, err := chosen(all, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, s := range got {
+			found = append(found, s.name)
+		}
+		seen[strings.Join(found, " ")] = true
+	}
+	if want := map[string]bool{"build a c vet": true, "build b c vet": true}; !maps.Equal(seen, want) {
+		t.Errorf("drawn: %v", seen)
+	}
+	if got, err := chosen(all, []string{"a", "b"}); err != nil || len(got) != 2 {
+		t.Errorf("named: %v, %v", got, err)
 	}
 }
 
