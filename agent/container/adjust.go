@@ -101,10 +101,10 @@ func adjustResources(r *specs.LinuxResources) {
 	}
 }
 
-// namespaces is what a container gets, whatever the spec says of the pod's.
-// A user or time namespace is made when asked for; the network is the guest's. A cgroup namespace is always made: engines of hosts with
-// cgroup v1 ask for none, and there a container's cgroup mounts show its own
-// cgroups alone; here they would show the whole pod's.
+// namespaces is what a container gets, whatever the spec says of the pod's. A user or
+// time namespace is made when asked for; the network is the guest's. A cgroup namespace
+// is always made: engines of hosts with cgroup v1 ask for none, and there a container's
+// cgroup mounts show its own cgroups alone; here they would show the whole pod's.
 func namespaces(asked []specs.LinuxNamespace, at Placement) []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{
 		{Type: specs.MountNamespace},

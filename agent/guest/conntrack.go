@@ -20,9 +20,9 @@ const (
 var conntrackFiles = []string{conntrackBuckets, conntrackMax, "net/nf_conntrack_max"}
 
 // raiseConntrack gives connection tracking the table that the kernel would make with the
-// present memory of mib MiB, and as many connections. The kernel makes it when the module is loaded:
-// by an init container, say, before the guest has the memory of the others. It lowers
-// nothing, and leaves a size that the kernel would not have chosen: a container's.
+// present memory of mib MiB, and as many connections. The kernel makes it when the module
+// is loaded: by an init container, say, before the guest has the memory of the others. It
+// lowers nothing, and leaves a size that the kernel would not have chosen: a container's.
 func (n *netLimits) raiseConntrack(mib uint64) error {
 	if n.tables == nil {
 		return nil

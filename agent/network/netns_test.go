@@ -76,10 +76,15 @@ func (g *guest) plug(i int) {
 	g.show(i, link.Attrs().Index)
 }
 
+// slot returns the directory of NIC i's device.
+func (g *guest) slot(i int) string {
+	return filepath.Join(g.pci, "0000:00:01.0", fmt.Sprintf("0000:07:%02x.0", i))
+}
+
 // show adds NIC i to the PCI tree.
 func (g *guest) show(i, index int) {
 	g.t.Helper()
-	dir := filepath.Join(g.pci, "0000:00:01.0", fmt.Sprintf("0000:07:%02x.0", i), fmt.Sprintf("virtio%d", i), "net", fmt.Sprintf("eth%d", i))
+	dir := filepath.Join(g.slot(i), fmt.Sprintf("virtio%d", i), "net", fmt.Sprintf("eth%d", i))
 	mkdir(g.t, dir)
 	must(g.t, os.WriteFile(filepath.Join(dir, "ifindex"), []byte(fmt.Sprintln(index)), 0o600))
 }
@@ -208,4 +213,11 @@ func twoNICs() *api.SetNetworkRequest {
 			{Interface: "eth0", Address: "10.88.0.9", Mac: []byte{3, 0, 0, 0, 0, 9}},
 		},
 	}
+}
+
+// oneNIC returns the request of the first of twoNICs' networks alone.
+func oneNIC() *api.SetNetworkRequest {
+	want := twoNICs()
+	want.Interfaces, want.Routes, want.Neighbours = want.Interfaces[:1], want.Routes[:2], want.Neighbours[:1]
+	return want
 }

@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,7 @@ import (
 func (g *guest) take(i int, name string) {
 	g.t.Helper()
 	must(g.t, netlink.LinkDel(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}}))
-	found, err := filepath.Glob(filepath.Join(g.pci, "*", "0000:07:0"+string(rune('0'+i))+".0", "virtio*", "net", "*"))
+	found, err := filepath.Glob(filepath.Join(g.slot(i), "virtio*", "net", "*"))
 	if err != nil || len(found) != 1 {
 		g.t.Fatal(found, err)
 	}
@@ -51,8 +52,7 @@ func TestTakenNIC(t *testing.T) {
 func TestApplyLeavesContainersRoutes(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
-		want := twoNICs()
-		want.Interfaces, want.Routes, want.Neighbours = want.Interfaces[:1], want.Routes[:2], want.Neighbours[:1]
+		want := oneNIC()
 		g.apply(want)
 		link, err := netlink.LinkByName("eth0")
 		must(t, err)
@@ -74,8 +74,7 @@ func TestApplyLeavesContainersRoutes(t *testing.T) {
 func TestRoutesAfterAFailure(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
-		want := twoNICs()
-		want.Interfaces, want.Routes, want.Neighbours = want.Interfaces[:1], want.Routes[:2], nil
+		want := oneNIC()
 		g.apply(want)
 		want.Interfaces[0].Addresses[0] = &api.Address{Prefix: "10.88.0.5/16"}
 		routes := want.Routes
@@ -92,9 +91,9 @@ func TestRoutesAfterAFailure(t *testing.T) {
 // replug puts another device into NIC i's slot, whose driver is late.
 func (g *guest) replug(i int) {
 	g.t.Helper()
-	slot := filepath.Join(g.pci, "0000:00:01.0", "0000:07:0"+string(rune('0'+i))+".0")
+	slot := g.slot(i)
 	other := filepath.Join(g.t.TempDir(), "other")
-	mkdir(g.t, filepath.Join(other, "virtio"+string(rune('0'+i))))
+	mkdir(g.t, filepath.Join(other, fmt.Sprintf("virtio%d", i)))
 	must(g.t, os.Rename(slot, filepath.Join(g.t.TempDir(), "before")))
 	must(g.t, os.Rename(other, slot))
 }

@@ -24,8 +24,7 @@ func (g *guest) vpn() {
 func TestNewAddressLeavesContainersRoutes(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
-		want := twoNICs()
-		want.Interfaces, want.Routes, want.Neighbours = want.Interfaces[:1], want.Routes[:2], nil
+		want := oneNIC()
 		g.apply(want)
 		g.vpn()
 		want.Interfaces[0].Addresses = append(want.Interfaces[0].Addresses, &api.Address{Prefix: "10.55.0.1/24"}, &api.Address{Prefix: "fd55::1/64"})
@@ -41,8 +40,7 @@ func TestNewAddressLeavesContainersRoutes(t *testing.T) {
 func TestLostAddressBringsRoutesBack(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
-		want := twoNICs()
-		want.Interfaces, want.Routes, want.Neighbours = want.Interfaces[:1], want.Routes[:2], nil
+		want := oneNIC()
 		g.apply(want)
 		eth0, err := netlink.LinkByName("eth0")
 		must(t, err)

@@ -14,8 +14,8 @@ import (
 const monitorsDie = 5 * time.Second
 
 // hurryMonitor passes a signal to the monitor of a container that has ended, or was
-// killed, so that it no longer waits for a reader that has stalled. The exit code stays the container's:
-// the monitor must not be killed or stopped.
+// killed, so that it no longer waits for a reader that has stalled. The exit code stays
+// the container's: the monitor must not be killed or stopped.
 func hurryMonitor(p persist.Process, signal unix.Signal) error {
 	if signal == unix.SIGKILL || signal == unix.SIGSTOP {
 		signal = unix.SIGTERM

@@ -79,8 +79,8 @@ func (n *Network) watch(ctx context.Context, news news, changed func() error) er
 }
 
 // differs reports whether the namespace has changed since it was last asked, or a link
-// has lost one of its filters, or its tap's, which Plug then restores. A failed look counts as a change:
-// the Plug that follows reports the error.
+// has lost one of its filters, or its tap's, which Plug then restores. A failed look
+// counts as a change: the Plug that follows reports the error.
 func (n *Network) differs(ctx context.Context) (bool, error) {
 	if err := n.take(ctx); err != nil {
 		return false, err
