@@ -239,7 +239,7 @@ func bootNew(ctx context.Context, platform Platform, opts Options, template ofTe
 		if opts.Restore == nil {
 			s.considerSpare(ctx)
 		}
-		err = s.boot.run(ctx, s.bootSteps())
+		err = s.boot.run(ctx, s.startSteps())
 	}
 	if err != nil {
 		s.end()
