@@ -112,6 +112,9 @@ func (p *Pod) orWithoutCgroup(ctx context.Context, err error) error {
 // with the minimum weight a guest would hardly boot on a busy host.
 func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
 	p.vm = vm
+	if hypervisor.OwnerOf(vm) != nil {
+		p.sharedMiB = p.initial.MemoryMiB
+	}
 	p.scoreOOM(ctx)
 	p.scoreDaemon(ctx, daemon)
 	if p.cgroup == nil {
@@ -197,17 +200,22 @@ func (p *Pod) tablesMiB(guestMiB uint64) uint64 {
 	return guestMiB / 64
 }
 
-// overheadMiB returns the room for what the VMM process needs beside the
-// guest's memory.
-func (p *Pod) overheadMiB() uint64 {
+// overheadMiB returns the room for what the VMM process needs beside the guest's memory.
+// A guest's first write to a page that its template has not costs two: the kernel
+// allocates the guest's and, in the shared file, one of zeros (mm/memory.c, do_cow_fault;
+// mm/shmem.c, shmem_fault), and charges the process for both.
+func (p *Pod) overheadMiB() uint64 { return p.sharedMiB + vmOverheadMiB + p.translationMiB() }
+
+// translationMiB returns the room for what TCG keeps.
+func (p *Pod) translationMiB() uint64 {
 	code := p.opts.Config.Hypervisor.TranslationMiB
 	switch {
 	case p.opts.Accel != hypervisor.AccelTCG:
-		return vmOverheadMiB
+		return 0
 	case code == 0:
-		return vmOverheadMiB + tcgMiB
+		return tcgMiB
 	}
-	return vmOverheadMiB + tcgTablesMiB + code
+	return tcgTablesMiB + code
 }
 
 // chargeVM moves the machine, whose guest has or is about to have that much

@@ -104,6 +104,9 @@ type Pod struct {
 	shimCgroup *hostcgroup.Existing // nil for none
 	vm         hypervisor.VM
 	guest      Guest
+	// sharedMiB is how much memory the machine maps privately of its template's; 0 for a
+	// machine with memory that is all its own.
+	sharedMiB uint64
 
 	leaving leaving
 
