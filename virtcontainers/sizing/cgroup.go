@@ -67,6 +67,9 @@ func (p *Pod) enterShimCgroup() error {
 }
 
 func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
+	if err := p.checkHugepages(p.initial.MemoryMiB); err != nil {
+		return err
+	}
 	made, err := hostcgroup.New(hostcgroup.Options{
 		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, Name: p.opts.CgroupName,
 		Only: p.only(), Shim: p.shimCgroup,
@@ -239,7 +242,7 @@ func (p *Pod) chargeUnder(ctx context.Context, guestMiB uint64, limits hostcgrou
 	if err := p.bound(guestMiB); err != nil {
 		return err
 	}
-	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads()}
+	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads(), Hugepages: p.hugepagesMiB() << 20}
 	if p.booted {
 		var err error
 		if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
@@ -263,6 +266,10 @@ func (p *Pod) logShort(ctx context.Context, vm hostcgroup.VM, short hostcgroup.S
 	if short.Threads > 0 {
 		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short.Threads, "vm": vm.Threads}).
 			Info("the pod's limit of threads leaves no room for the virtual machine, which is not accounted to the pod")
+	}
+	if short.Hugepages > 0 {
+		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": vm.Hugepages - short.Hugepages, "vm": vm.Hugepages}).
+			Info("the pod's limit of huge pages leaves no room for the virtual machine, which is not accounted to the pod")
 	}
 }
 
