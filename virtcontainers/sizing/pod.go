@@ -88,6 +88,8 @@ type Pod struct {
 	machine     resource.Machine
 	most        Most
 	hugePageMiB uint64
+	// nicQueues is NICQueues; StartPlain does not change it.
+	nicQueues uint32
 	// whole is what all its containers together may use, the zero value if the engine
 	// has not said. What an update has made outdated is zero. Changed only by the
 	// holder of resizes.
