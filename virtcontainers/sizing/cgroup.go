@@ -67,8 +67,10 @@ func (p *Pod) enterShimCgroup() error {
 }
 
 func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
-	if err := p.checkHugepages(p.initial.MemoryMiB); err != nil {
-		return err
+	if p.shimCgroup == nil { // otherwise QEMU begins there, and is charged there for its first memory
+		if err := p.checkHugepages(p.initial.MemoryMiB); err != nil {
+			return err
+		}
 	}
 	made, err := hostcgroup.New(hostcgroup.Options{
 		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, Name: p.opts.CgroupName,
