@@ -88,6 +88,8 @@ type Pod struct {
 	machine     resource.Machine
 	most        Most
 	hugePageMiB uint64
+	// nicQueues is NICQueues; StartPlain does not change it.
+	nicQueues uint32
 	// whole is what all its containers together may use, the zero value if the engine
 	// has not said. What an update has made outdated is zero. Changed only by the
 	// holder of resizes.
@@ -104,6 +106,9 @@ type Pod struct {
 	shimCgroup *hostcgroup.Existing // nil for none
 	vm         hypervisor.VM
 	guest      Guest
+	// sharedMiB is how much memory the machine maps privately of its template's; 0 for a
+	// machine with memory that is all its own.
+	sharedMiB uint64
 
 	leaving leaving
 

@@ -47,6 +47,7 @@ func (p *Pod) choose(ctx context.Context) error {
 	warnOf(ctx, own)
 	p.machine = machine
 	p.startAs(own)
+	p.nicQueues = own.VCPUs
 	return nil
 }
 

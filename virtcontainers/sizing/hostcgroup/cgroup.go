@@ -43,6 +43,8 @@ type VM struct {
 	// Memory is in bytes: the guest's, and what its process needs beside it. Threads
 	// counts the process's.
 	Memory, Threads uint64
+	// Hugepages is how much of its memory, in bytes, is huge pages (OpenAbove).
+	Hugepages uint64
 }
 
 // Cgroup is a pod's cgroups in all hierarchies. Its methods must not be called
@@ -213,7 +215,7 @@ func (c *Cgroup) AddVM(vm VM, limits Limits) (short Short, err error) {
 		if err != nil {
 			return Short{}, err
 		}
-		short = Short{max(short.Memory, less.Memory), max(short.Threads, less.Threads)}
+		short = short.and(less)
 	}
 	if err := c.follow(vm.PID); err != nil {
 		// Only what they use is charged elsewhere.
