@@ -89,9 +89,12 @@ type Pod struct {
 	most        Most
 	hugePageMiB uint64
 	// whole is what all its containers together may use, the zero value if the engine
-	// has not said. What an update has made outdated is zero. Changed only by the
-	// holder of resizes.
+	// has not said. What a container's new limits have made outdated is zero. Changed only
+	// by the holder of resizes.
 	whole resource.Need
+	// parts are what each container, by its name in the pod, may use or last could.
+	// Changed only by the holder of resizes.
+	parts map[string]resource.Need
 	// above is where the host's limits for the pod are, first what they were at New; the
 	// zero value if they could not be read.
 	above     hostcgroup.Above
@@ -145,7 +148,8 @@ type Pod struct {
 // New chooses the size that the machine starts with. It fails when the hints
 // cannot be parsed or the host cannot provide the memory backing.
 func New(ctx context.Context, opts Options) (*Pod, error) {
-	p := &Pod{opts: opts, resizes: ctxmutex.New(), smaller: make(chan struct{}, 1), admitted: make(map[string]*allowance)}
+	p := &Pod{opts: opts, resizes: ctxmutex.New(), smaller: make(chan struct{}, 1)}
+	p.parts, p.admitted = make(map[string]resource.Need), make(map[string]*allowance)
 	p.leaving.done = make(chan struct{})
 	if err := p.choose(ctx); err != nil {
 		return nil, err
@@ -168,7 +172,10 @@ func (p *Pod) letGo() { p.resizes.Unlock() }
 
 // Container is what sizing needs to know about a container.
 type Container struct {
-	ID   string
+	ID string
+	// Name is the container's in its pod, which it keeps when it is created again with
+	// another ID; empty if the engine has not said.
+	Name string
 	Spec *specs.Spec
 	// Pause marks the pod's pause container: its OOM score and its CPUs do not
 	// count beside those of the other containers.
@@ -213,7 +220,7 @@ func (p *Pod) Admit(ctx context.Context, c Container) (pages []specs.LinuxHugepa
 		return nil, err
 	}
 	defer p.letGo()
-	allowed.need = allowed.need.Under(p.whole)
+	allowed.need = p.admitPart(c, allowed.need)
 	if err := p.admitHugepages(ctx, c); err != nil {
 		return nil, err
 	}
@@ -256,7 +263,7 @@ func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(
 		p.replace(id, allowed, before)
 		return err
 	}
-	p.whole = p.whole.Outdated(before.need, allowed.need)
+	p.updatePart(before.Container, before.need, allowed.need)
 	return nil
 }
 
