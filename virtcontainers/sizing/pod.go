@@ -177,8 +177,8 @@ type Container struct {
 	// another ID; empty if the engine has not said.
 	Name string
 	Spec *specs.Spec
-	// Pause marks the pod's pause container: its OOM score and its CPUs do not
-	// count beside those of the other containers.
+	// Pause marks the pod's pause container: it needs no part of the machine, and its OOM
+	// score and its CPUs do not count beside those of the other containers.
 	Pause bool
 }
 
@@ -192,10 +192,13 @@ type allowance struct {
 	place  resource.Place
 }
 
-func allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) {
-	need, err := resource.OfContainer(limits)
+func (p *Pod) allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) {
+	need, err := p.opts.Hints.need(limits)
 	if err != nil {
 		return nil, err
+	}
+	if c.Pause {
+		need = resource.Need{}
 	}
 	place, err := resource.PlaceOf(limits)
 	if err != nil {
@@ -212,7 +215,7 @@ func allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) 
 // reserve. There are none if the containers' specs have their own limits, or before the
 // first Admit of one that has not.
 func (p *Pod) Admit(ctx context.Context, c Container) (pages []specs.LinuxHugepageLimit, err error) {
-	allowed, err := allowanceOf(c, c.Spec.Linux.Resources)
+	allowed, err := p.allowanceOf(c, c.Spec.Linux.Resources)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +253,7 @@ func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(
 	if before == nil {
 		return apply(&update) // it has ended, and the agent reports that
 	}
-	allowed, err := allowanceOf(before.Container, resource.Updated(before.limits, &update))
+	allowed, err := p.allowanceOf(before.Container, resource.Updated(before.limits, &update))
 	if err != nil {
 		return err
 	}

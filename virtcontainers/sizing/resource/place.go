@@ -15,12 +15,19 @@ type Place struct {
 	// Shares is the weight on the scale of cgroup v1, on which DefaultShares is
 	// the kernel's default; 0 is unset.
 	Shares uint64
+
+	// pause marks the place of a pause container.
+	pause bool
 }
 
 // OfPause returns the place as that of a pod's pause container. Engines give it
 // the minimum shares, so that it takes nothing from the other containers; as
 // the pod's only shares they would starve its machine. So they count as unset.
+// Its CPUs and nodes count only while it is alone: CRI-O runs the pause containers
+// of all pods on the CPUs of the host's own work (infra_ctr_cpuset), where no other
+// container of the pod may run.
 func (p Place) OfPause() Place {
+	p.pause = true
 	if p.Shares <= MinShares {
 		p.Shares = 0
 	}
@@ -82,6 +89,9 @@ func cpusOf(cpu *specs.LinuxCPU) (CPUSet, error) {
 // containers, because it is then only a pause container.
 func Together(own Place, containers ...Place) Place {
 	pod := own
+	if own.pause && len(containers) > 0 {
+		pod.CPUs, pod.Mems = nil, nil
+	}
 	anyCPU, anyMem := false, false
 	for _, c := range containers {
 		anyCPU = anyCPU || c.CPUs.Count() == 0
