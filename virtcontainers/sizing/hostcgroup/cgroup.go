@@ -126,13 +126,18 @@ func (p place) dirs() []string {
 // apart reports whether the pod's own cgroup and its overhead differ.
 func (p place) apart() bool { return p.overhead != "" && p.pod != p.overhead }
 
-// Make makes the cgroups. On an error some may exist: Remove removes them.
+// Make makes the cgroups, which have no swap before SetPlace: a machine that continues from
+// a saved one has containers' memory from its start. On an error some may exist: Remove
+// removes them.
 func (c *Cgroup) Make() error {
 	for _, p := range c.places {
 		for _, dir := range p.dirs() {
 			if err := p.makeDir(dir); err != nil {
 				return err
 			}
+		}
+		if err := p.limitSwap(0); err != nil {
+			return err
 		}
 		if p.overhead == "" {
 			continue

@@ -9,8 +9,8 @@
 // The parent is that of the cgroup which the engine chose for the sandbox's own
 // container (OCI's linux.cgroupsPath). The prefix is Kata Containers', and the name
 // is the pod's on the host (Options.Name). This package sets the pod's CPUs, memory
-// nodes and weight; its limits of CPU time and memory are the parent's, which the
-// kubelet sets.
+// nodes, weight and limit of swap; its limits of CPU time and memory are the parent's,
+// which the kubelet sets.
 //
 // Where the parts of a pod are; "only" is sandbox_cgroup_only:
 //
