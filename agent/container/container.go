@@ -72,11 +72,19 @@ func (c *Container) Kill() error {
 	return nil
 }
 
-// Signal sends sig to every process in the container.
+// Signal sends sig to every process in the container. It may take a second if one of them
+// does not freeze.
 func (c *Container) Signal(sig syscall.Signal) error {
 	if sig == unix.SIGKILL {
 		return c.Kill()
 	}
+	c.cgroupMu.Lock()
+	defer c.cgroupMu.Unlock()
+	release := c.hold()
+	return errors.Join(c.signalEach(sig), release())
+}
+
+func (c *Container) signalEach(sig syscall.Signal) error {
 	pids, err := c.Pids()
 	if err != nil {
 		return err

@@ -3,6 +3,10 @@ package container
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
@@ -37,6 +41,45 @@ func (c *Container) Resume() error {
 		return fmt.Errorf("resume container %s: %w", c.id, err)
 	}
 	return nil
+}
+
+// hold keeps the container's processes from making others until release is called, as
+// libcontainer does to signal them all (signalAllProcesses): a process that is not in the
+// list yet would get no signal. A container that was paused stays so. cgroupMu must be
+// held.
+func (c *Container) hold() (release func() error) {
+	if frozen, err := c.isFrozen(); err != nil || frozen {
+		return func() error { return nil }
+	}
+	return holdCgroup(filepath.Join(cgroupRoot, c.cgroup))
+}
+
+// holdTime bounds the wait for processes to freeze. One that does not, as in I/O that
+// hangs, forks no other meanwhile.
+const holdTime = time.Second
+
+// holdCgroup freezes a cgroup's processes. A kernel without a freezer (before Linux 5.2)
+// freezes none.
+func holdCgroup(dir string) (release func() error) {
+	set := func(state string) error { return os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(state), 0) }
+	if set("1") != nil {
+		return func() error { return nil }
+	}
+	for begun := time.Now(); time.Since(begun) < holdTime && !areFrozen(dir); {
+		time.Sleep(time.Millisecond)
+	}
+	return func() error {
+		if err := set("0"); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("let processes run on: %w", err)
+		}
+		return nil
+	}
+}
+
+// areFrozen reports whether the freeze of a cgroup is complete. Of one that is gone it is.
+func areFrozen(dir string) bool {
+	events, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+	return err != nil || strings.Contains(string(events), "frozen 1")
 }
 
 func (c *Container) isFrozen() (bool, error) {

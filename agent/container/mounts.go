@@ -52,6 +52,51 @@ func fitNoswap(mounts []specs.Mount, takes func() bool) {
 	}
 }
 
+// fitTmpfs gives each tmpfs without a size as much as the container may use, in place, if
+// Linux would give it less: half of the memory that the guest has then (mm/shmem.c,
+// shmem_default_max_blocks), where a host often has many times of what the container may
+// use. It has as many files as pages, Linux's own proportion. Both are charged to the
+// container. total is the guest's memory in bytes.
+func fitTmpfs(mounts []specs.Mount, limits *specs.LinuxResources, total uint64) {
+	size := min(memoryLimit(limits), total)
+	if size <= total/2 {
+		return
+	}
+	for i := range mounts {
+		m := &mounts[i]
+		if m.Type != "tmpfs" || isBind(m) || hasOption(m, "size", "nr_blocks", "remount") {
+			continue
+		}
+		m.Options = append(slices.Clone(m.Options), fmt.Sprintf("size=%d", size))
+		if !hasOption(m, "nr_inodes") {
+			m.Options = append(m.Options, fmt.Sprintf("nr_inodes=%d", size/uint64(os.Getpagesize())))
+		}
+	}
+}
+
+// totalMemory is the guest's, in bytes.
+func totalMemory() uint64 {
+	var info unix.Sysinfo_t
+	_ = unix.Sysinfo(&info) // It fails only for a bad address (sysinfo(2)).
+	return info.Totalram * uint64(info.Unit)
+}
+
+// memoryLimit is a container's limit in bytes, 0 if it has none.
+func memoryLimit(limits *specs.LinuxResources) uint64 {
+	if limits == nil || limits.Memory == nil || limits.Memory.Limit == nil || *limits.Memory.Limit < 0 {
+		return 0
+	}
+	return uint64(*limits.Memory.Limit)
+}
+
+// hasOption reports whether a mount has one of the options, with or without a value.
+func hasOption(m *specs.Mount, names ...string) bool {
+	return slices.ContainsFunc(m.Options, func(o string) bool {
+		name, _, _ := strings.Cut(o, "=")
+		return slices.Contains(names, name)
+	})
+}
+
 // takesNoswap reports whether the kernel's tmpfs has the option noswap.
 func takesNoswap() bool {
 	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)

@@ -59,6 +59,44 @@ func TestFitNoswap(t *testing.T) {
 	fitNoswap(mounts()[1:], func() bool { t.Error("the kernel is asked for no mount"); return true })
 }
 
+// A tmpfs without a size holds what the container may use, where Linux would give it less.
+func TestFitTmpfs(t *testing.T) {
+	const gib = 1 << 30
+	tmpfs := func(options ...string) specs.Mount {
+		return specs.Mount{Destination: "/ram", Type: "tmpfs", Source: "tmpfs", Options: options}
+	}
+	limit := func(bytes int64) *specs.LinuxResources {
+		return &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &bytes}}
+	}
+	large := limit(8 * gib)
+	for name, test := range map[string]struct {
+		mount  specs.Mount
+		limits *specs.LinuxResources
+		want   []string
+	}{
+		"large":         {tmpfs("nosuid"), large, []string{"nosuid", "size=8589934592", "nr_inodes=2097152"}},
+		"no options":    {tmpfs(), large, []string{"size=8589934592", "nr_inodes=2097152"}},
+		"all":           {tmpfs(), limit(100 * gib), []string{"size=10737418240", "nr_inodes=2621440"}},
+		"small":         {tmpfs("nosuid"), limit(5 * gib), []string{"nosuid"}},
+		"no limit":      {tmpfs("nosuid"), nil, []string{"nosuid"}},
+		"not of memory": {tmpfs("nosuid"), &specs.LinuxResources{}, []string{"nosuid"}},
+		"unlimited":     {tmpfs("nosuid"), limit(-1), []string{"nosuid"}},
+		"sized":         {tmpfs("size=1m", "mode=755"), large, []string{"size=1m", "mode=755"}},
+		"percent":       {tmpfs("size=50%"), large, []string{"size=50%"}},
+		"blocks":        {tmpfs("nr_blocks=7"), large, []string{"nr_blocks=7"}},
+		"files":         {tmpfs("nr_inodes=9"), large, []string{"nr_inodes=9", "size=8589934592"}},
+		"change":        {tmpfs("remount", "ro"), large, []string{"remount", "ro"}},
+		"bind":          {tmpfs("bind"), large, []string{"bind"}},
+		"other":         {specs.Mount{Destination: "/x", Type: "ramfs", Options: []string{"nosuid"}}, large, []string{"nosuid"}},
+	} {
+		mounts := []specs.Mount{test.mount}
+		fitTmpfs(mounts, test.limits, 10*gib)
+		if diff := cmp.Diff(test.want, mounts[0].Options); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 // What a mount of the option says is what the kernel is asked.
 func TestTakesNoswap(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -156,6 +156,7 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 		log.L.WithField("container", at.ID).Infof("options that a bind mount cannot have were left out: %s", strings.Join(dropped, ", "))
 	}
 	fitNoswap(spec.Mounts, takesNoswap)
+	fitTmpfs(spec.Mounts, spec.Linux.Resources, totalMemory())
 	if err := checkSources(spec.Mounts); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", at.ID, err)
 	}

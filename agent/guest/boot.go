@@ -45,6 +45,9 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := removeSharedLimits("/proc"); err != nil {
 		log.G(ctx).WithError(err).Warn("a container can use up what the agent needs as the same user")
 	}
+	if err := allowOvercommit("/proc"); err != nil {
+		log.G(ctx).WithError(err).Warn("containers cannot reserve more memory than the guest has, or the agent has none reserved")
+	}
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {
 		return nil, err

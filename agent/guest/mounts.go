@@ -31,19 +31,39 @@ var kernelMounts = []mount{
 	{"shm", "/dev/shm", "tmpfs", noSuidExecDev, "mode=1777"},
 	{"run", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
 	{"tmp", "/tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-	{"cgroup2", CgroupRoot, "cgroup2", noSuidExecDev, "nsdelegate"},
 }
 
 func mountAll() error {
 	for _, m := range kernelMounts {
-		if err := os.MkdirAll(m.target, 0o755); err != nil {
-			return fmt.Errorf("make mount point: %w", err)
+		if err := m.mount(); err != nil {
+			return err
 		}
-		err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data)
-		// EBUSY: the same file system is already mounted there.
-		if err != nil && !errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("mount %s on %s: %w", m.fstype, m.target, err)
-		}
+	}
+	return mountCgroups()
+}
+
+// mountCgroups mounts cgroup v2 with the options of systemd's hosts (src/shared/mount-setup.c).
+// By memory_recursiveprot, memory.min and memory.low protect the cgroups that a container
+// makes, too; Linux before 5.7 does not know it.
+func mountCgroups() error {
+	const older = "nsdelegate"
+	m := mount{"cgroup2", CgroupRoot, "cgroup2", noSuidExecDev, older + ",memory_recursiveprot"}
+	err := m.mount()
+	if errors.Is(err, unix.EINVAL) {
+		m.data = older
+		err = m.mount()
+	}
+	return err
+}
+
+func (m mount) mount() error {
+	if err := os.MkdirAll(m.target, 0o755); err != nil {
+		return fmt.Errorf("make mount point: %w", err)
+	}
+	err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data)
+	// EBUSY: the same file system is already mounted there.
+	if err != nil && !errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("mount %s on %s: %w", m.fstype, m.target, err)
 	}
 	return nil
 }

@@ -114,6 +114,14 @@ func TestGuestStorage(t *testing.T) {
 	}
 }
 
+// The guest's cgroups are those of a host with systemd.
+func TestGuestCgroupOptions(t *testing.T) {
+	guestOnly(t)
+	if mounts := fileIn(t, "/proc/mounts"); !strings.Contains(mounts, "cgroup2 rw,nosuid,nodev,noexec,relatime,nsdelegate,memory_recursiveprot ") {
+		t.Error(mounts)
+	}
+}
+
 func TestGuestRootNamesAreNotThePods(t *testing.T) {
 	guestOnly(t)
 	if name := fileIn(t, "/proc/sys/kernel/hostname"); strings.Contains(name, "podname") {

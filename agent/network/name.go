@@ -30,6 +30,9 @@ func (j *job) name(ctx context.Context) error {
 	for _, link := range list {
 		have[link.Attrs().Index], links[link.Attrs().Index] = link.Attrs().Name, link.Attrs()
 	}
+	if err := j.claimNames(links); err != nil {
+		return err
+	}
 	plan, err := planNames(have, j.wantedNames(), func(index int) bool {
 		return j.own.given[index] || links[index].ParentDevBus == "virtio"
 	})
@@ -42,6 +45,31 @@ func (j *job) name(ctx context.Context) error {
 		}
 		if err := j.rename(step, links[step.index]); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// claimNames has the kernel count the NICs' names as chosen (NET_NAME_RENAMED) that have
+// the wanted ones by chance, which it does of each name but the one that a link has already
+// (net/core/dev.c, dev_change_name). A container's udev keeps such names (systemd.link(5),
+// NamePolicy=keep), and replaces those that the kernel has numbered. Only a NIC that is
+// new and down is renamed: none of its addresses and routes is lost.
+func (j *job) claimNames(links map[int]*netlink.LinkAttrs) error {
+	wanted := j.wantedNames()
+	taken := func(name string) bool {
+		has := func(link *netlink.LinkAttrs) bool { return link.Name == name }
+		return slices.ContainsFunc(slices.Collect(maps.Values(links)), has) || slices.Contains(slices.Collect(maps.Values(wanted)), name)
+	}
+	for index, name := range wanted {
+		link := links[index]
+		if link == nil || link.Name != name || j.own.given[index] || link.Flags&net.FlagUp != 0 {
+			continue
+		}
+		for _, next := range []string{temporary(index, taken), name} {
+			if err := netlink.LinkSetName(linkOf(index), next); err != nil {
+				return fmt.Errorf("claim the name of interface %s: rename it to %s: %w", name, next, err)
+			}
 		}
 	}
 	return nil

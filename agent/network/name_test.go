@@ -1,11 +1,17 @@
 package network
 
 import (
+	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func TestPlanNames(t *testing.T) {
@@ -53,4 +59,59 @@ func TestPlanNames(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A NIC that has the wanted name by chance is renamed all the same, if it is new and down:
+// a container's udev would replace a name that the kernel has numbered.
+func TestNamesAreClaimed(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		sysfs := ownSysfs(t)
+		g := newGuest(t, 2)
+		named(t, sysfs, "eth0", byUser)
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		// A name that the NIC would have for a moment.
+		must(t, netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("nic%d", link.Attrs().Index), TxQLen: 1000}, PeerName: "other",
+		}))
+		for _, change := range g.apply(twoNICs()) {
+			if strings.Contains(change, "eth0 renamed") {
+				t.Error(change)
+			}
+		}
+		named(t, sysfs, "eth0", byRename)
+		named(t, sysfs, "net1", byRename)
+	})
+	inNamespace(t, func(t *testing.T) {
+		sysfs := ownSysfs(t)
+		g := newGuest(t, 1)
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		must(t, netlink.LinkSetUp(link))
+		g.apply(oneNIC())
+		named(t, sysfs, "eth0", byUser)
+	})
+}
+
+// How a link got its name (include/uapi/linux/netdevice.h, NET_NAME_*). Those of the tests'
+// links are the user's.
+const byUser, byRename = "3", "4"
+
+func named(t *testing.T, sysfs, name, want string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(sysfs, "class/net", name, "name_assign_type"))
+	must(t, err)
+	if got := strings.TrimSpace(string(text)); got != want {
+		t.Errorf("%s got its name in way %s, want %s", name, got, want)
+	}
+}
+
+// ownSysfs mounts the sysfs of the thread's network namespace, for this thread alone.
+func ownSysfs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, unix.Unshare(unix.CLONE_NEWNS))
+	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	must(t, unix.Mount("sysfs", dir, "sysfs", 0, ""))
+	return dir
 }

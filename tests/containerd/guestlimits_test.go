@@ -127,7 +127,24 @@ func TestLimitsByName(t *testing.T) {
 		limit = 66
 		update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}})
 		want("pids.max cpu.idle", "66 1")
+		wantBoundCgroups(ctx, t, pod)
 	})
+}
+
+// wantBoundCgroups starts a container with the bind of the host's cgroups that systemd's
+// images ask for: it has its own cgroup there, at the place that /proc names.
+func wantBoundCgroups(ctx context.Context, t *testing.T, pod *harness.Pod) {
+	t.Helper()
+	c := add(ctx, t, pod, harness.ContainerConfig{
+		Name: "bound", Args: script("cat /sys/fs/cgroup/pids.max /proc/self/cgroup; mkdir /sys/fs/cgroup/init.scope && echo made"),
+		Spec: []oci.SpecOpts{oci.WithMounts([]specs.Mount{
+			{Destination: "/sys/fs/cgroup", Type: "bind", Source: "/sys/fs/cgroup", Options: []string{"rbind", "rprivate", "rw"}},
+		}), withLimits(func(r *specs.LinuxResources) { r.Pids = &specs.LinuxPids{Limit: ptr(int64(22))} })},
+	})
+	wantCode(ctx, t, &c.Process, 0)
+	if got := c.Out.String(); got != "22\n0::/\nmade\n" {
+		t.Errorf("with a bind of the cgroups: %q", got)
+	}
 }
 
 // A value that the kernel refuses fails the container with an error that names

@@ -76,7 +76,8 @@ func Filter(host *specs.Spec, paths Paths, rules Rules) (*Guest, error) {
 	spec.Root.Path = paths.Rootfs
 	g.filterProcess(spec.Process)
 	g.filterMounts(spec, paths)
-	g.filterSystemd(spec) // The others were found by their places.
+	filterCgroups(spec.Mounts) // The others were found by their places.
+	g.filterSystemd(spec)
 	g.filterNamespaces(spec, rules)
 	g.dropDevices(spec, paths.Devices)
 	g.filterLinux(spec.Linux, rules)

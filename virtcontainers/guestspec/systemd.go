@@ -13,6 +13,22 @@ const (
 	systemdHierarchy = cgroupDestination + "/systemd"
 )
 
+// filterCgroups gives a container its cgroup where the spec binds the host's whole
+// hierarchy, as the usual command lines for systemd do. A bind would show the guest's root
+// cgroup, while /proc/self/cgroup has paths of the container's cgroup namespace.
+func filterCgroups(mounts []specs.Mount) {
+	for i, m := range mounts {
+		if !isBind(m) || path.Clean(m.Source) != cgroupDestination || path.Clean(m.Destination) != cgroupDestination {
+			continue
+		}
+		access := "rw"
+		if readOnly, _ := isReadOnly(m.Options); readOnly {
+			access = "ro"
+		}
+		mounts[i] = specs.Mount{Destination: m.Destination, Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", access}}
+	}
+}
+
 // filterSystemd gives a container that is to run systemd its cgroup v2. On a host with
 // cgroup v1 Podman (libpod, setupSystemd) and CRI-O bind systemd's hierarchy into it. The
 // guest has none, and there the container's cgroup mount is writable, as both make it on
