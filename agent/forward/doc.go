@@ -9,5 +9,6 @@
 //
 // A half-close of either side is passed on, and the other direction continues
 // until it ends too. Once a side is reset or accepts no more bytes, the other
-// side is closed too. Nothing is buffered beyond one block each way.
+// side is closed too: the host sees an end of file, because a vsock connection cannot
+// be reset by its owner. Nothing is buffered beyond one block each way.
 package forward

@@ -1,17 +1,23 @@
 package hostkey
 
 import (
-	"errors"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 )
 
-// maxUnproven bounds the connections to one port that have not sent their key. One
-// more ends the oldest: the host's connections send theirs at once.
-const maxUnproven = 128
+const (
+	// maxUnproven bounds the connections to one port that have not sent their key.
+	// One more ends the oldest: the host's connections send theirs at once.
+	maxUnproven = 128
+	// readPause is the wait for the oldest of them to be read.
+	readPause = time.Millisecond
+)
 
 // Guard returns a listener that accepts those connections of l that begin with the
 // host's key, and closes the others. It owns l.
@@ -53,6 +59,10 @@ func (g *guarded) run() {
 			g.err = err
 			return
 		}
+		if err := conn.SetReadDeadline(time.Now().Add(keyTimeout)); err != nil {
+			g.refuse(conn, err)
+			continue
+		}
 		g.add(conn)
 		go g.prove(conn)
 	}
@@ -60,37 +70,65 @@ func (g *guarded) run() {
 
 // add records a connection whose key is awaited.
 func (g *guarded) add(conn net.Conn) {
+	for !g.tryAdd(conn) {
+		time.Sleep(readPause)
+	}
+}
+
+// tryAdd fails if there is no room, and the oldest connection has sent what was not
+// read yet: it may be the host's, in a burst that is accepted faster than it is read.
+func (g *guarded) tryAdd(conn net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.unproven) == maxUnproven {
-		_ = g.unproven[0].Close()
+		if isReadable(g.unproven[0]) {
+			return false
+		}
+		// Not Close: the key may have been read a moment ago.
+		_ = g.unproven[0].SetReadDeadline(time.Unix(1, 0))
 		g.unproven = slices.Delete(g.unproven, 0, 1)
 	}
 	g.unproven = append(g.unproven, conn)
+	return true
 }
 
-// remove undoes add. It returns false if another connection has ended this one.
-func (g *guarded) remove(conn net.Conn) bool {
+// remove undoes add. Nothing sets the connection's deadline any more.
+func (g *guarded) remove(conn net.Conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := slices.Index(g.unproven, conn)
-	if i >= 0 {
+	if i := slices.Index(g.unproven, conn); i >= 0 {
 		g.unproven = slices.Delete(g.unproven, i, i+1)
 	}
-	return i >= 0
 }
 
-var errTooMany = errors.New("it sent no key, and too many others wait")
+// isReadable reports whether reading from a connection would not wait.
+func isReadable(conn net.Conn) (ready bool) {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	// Control, because Read waits for the reader that prove is.
+	err = raw.Control(func(fd uintptr) {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		ready = n > 0
+	})
+	return ready && err == nil
+}
 
 // prove passes a connection on, or closes it.
 func (g *guarded) prove(conn net.Conn) {
 	admitted, err := g.keeper.admit(conn, g.use)
-	if !g.remove(conn) && err == nil {
-		_ = admitted.Close()
-		err = errTooMany
-	}
+	g.remove(conn)
 	if err != nil {
 		g.refuse(conn, err)
+		return
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		_ = admitted.Close()
 		return
 	}
 	select {

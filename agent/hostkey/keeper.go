@@ -60,6 +60,9 @@ func (k *Keeper) answer(ctx context.Context, conn net.Conn) error {
 	if !isReserved(conn.RemoteAddr()) {
 		return fmt.Errorf("key from %v: want a port below %d", conn.RemoteAddr(), api.ReservedPorts)
 	}
+	if err := conn.SetReadDeadline(time.Now().Add(keyTimeout)); err != nil {
+		return fmt.Errorf("read the host's key: %w", err)
+	}
 	key, err := readKey(conn)
 	if err != nil {
 		return err
@@ -172,16 +175,9 @@ func (c *callsConn) Close() error {
 	return c.Conn.Close()
 }
 
-// readKey reads what a connection begins with. The connection has no deadline
-// afterwards.
+// readKey reads what a connection begins with.
 func readKey(conn net.Conn) (key api.Key, err error) {
-	if err := conn.SetReadDeadline(time.Now().Add(keyTimeout)); err != nil {
-		return key, fmt.Errorf("read the host's key: %w", err)
-	}
 	if _, err := io.ReadFull(conn, key[:]); err != nil {
-		return key, fmt.Errorf("read the host's key: %w", err)
-	}
-	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return key, fmt.Errorf("read the host's key: %w", err)
 	}
 	return key, nil

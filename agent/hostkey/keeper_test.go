@@ -5,12 +5,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -253,4 +256,60 @@ func TestListenerEnds(t *testing.T) {
 			t.Error("a connection outlived its listener")
 		}
 	})
+}
+
+// socketPair returns both ends of a connection with a descriptor each.
+func socketPair(t *testing.T) (host, guest net.Conn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "socket")
+		ends[i], err = net.FileConn(file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ends[i].Close() })
+	}
+	return ends[0], ends[1]
+}
+
+// A burst of the host's own connections, whose keys have come by the time they are
+// accepted, loses none, also if nothing reads them meanwhile.
+func TestBurst(t *testing.T) {
+	const burst = maxUnproven + 72
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	l := newLines(t)
+	k := &Keeper{key: &mine, free: make(chan struct{})}
+	var hosts []net.Conn
+	for range burst {
+		host, guest := socketPair(t)
+		if _, err := host.Write(mine[:]); err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, host)
+		l.conns <- guest
+	}
+	server := k.Guard(l)
+	for range burst {
+		accepted := make(chan net.Conn)
+		go func() {
+			conn, _ := server.Accept()
+			accepted <- conn
+		}()
+		select {
+		case <-accepted:
+		case <-time.After(5 * time.Second):
+			t.Fatal("a connection of the host was closed")
+		}
+	}
+	for _, host := range hosts {
+		_ = host.SetReadDeadline(time.Now())
+		if _, err := host.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a connection of the host ended: %v", err)
+		}
+	}
 }

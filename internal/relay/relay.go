@@ -68,7 +68,8 @@ func join(ctx context.Context, a, b HalfCloser, copyOne func(to, from HalfCloser
 }
 
 // abort closes a connection so that its peer sees an error instead of an orderly
-// end, if the connection supports that: TCP by a reset (socket(7), SO_LINGER).
+// end, if the connection supports that: TCP by a reset (socket(7), SO_LINGER). A vsock
+// connection does not: Linux sends a shutdown, which reads as an end of file.
 func abort(conn net.Conn) {
 	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0)

@@ -29,7 +29,7 @@ func (m *Manager) Logs(ctx context.Context, name string, follow bool, out, err i
 	r := &logReader{dir: m.Store.ContainerDir(name), out: out, err: err}
 	defer r.close()
 	if !follow {
-		return r.readAll()
+		return r.readOnce()
 	}
 	news, watchErr := watch(r.dir)
 	if watchErr != nil {
@@ -53,37 +53,72 @@ type logReader struct {
 	dir      string
 	out, err io.Writer
 	began    bool
-	file     *os.File
+	files    []*os.File // the first is being read
 	buf      *bufio.Reader
 	part     []byte // of a line that is still being written
 }
 
 func (r *logReader) close() {
-	if r.file != nil {
-		r.file.Close()
+	for len(r.files) > 0 {
+		r.drop()
 	}
 }
 
-// readAll writes everything that was there when it was called.
+// readOnce writes everything that was there when it was called. A reader whose output
+// is held, as by a pager, keeps the files open when they are replaced.
+func (r *logReader) readOnce() error {
+	if err := r.begin(); err != nil {
+		return err
+	}
+	return r.readBut(0)
+}
+
+// readAll is readOnce, and continues with the files that have come meanwhile.
 func (r *logReader) readAll() error {
 	if !r.began {
 		r.began = true
-		if err := r.open(oldLogFile); err != nil {
+		if err := r.begin(); err != nil {
 			return err
 		}
 	}
 	for {
-		if r.file != nil {
+		if err := r.readBut(1); err != nil {
+			return err
+		}
+		if len(r.files) > 0 {
 			newest := r.isNewest() // before it is read: nothing more is added to a file that was replaced
 			if err := r.readFile(); err != nil || newest {
 				return err
 			}
-			r.file.Close()
-			r.file = nil
+			r.drop()
 		}
-		if err := r.open(logFile); err != nil || r.file == nil {
+		if err := r.open(logFile); err != nil || len(r.files) == 0 {
 			return err
 		}
+	}
+}
+
+// readBut reads files to their ends and closes them, until rest are left.
+func (r *logReader) readBut(rest int) error {
+	for len(r.files) > rest {
+		if err := r.readFile(); err != nil {
+			return err
+		}
+		r.drop()
+	}
+	return nil
+}
+
+// begin opens both files of a log, which may be replaced meanwhile.
+func (r *logReader) begin() error {
+	for {
+		if err := errors.Join(r.open(oldLogFile), r.open(logFile)); err != nil {
+			return err
+		}
+		if len(r.files) < 2 || r.isFile(oldLogFile) {
+			return nil
+		}
+		r.close()
 	}
 }
 
@@ -95,19 +130,34 @@ func (r *logReader) open(name string) error {
 	if err != nil {
 		return fmt.Errorf("read container's log: %w", err)
 	}
-	r.file, r.buf, r.part = f, bufio.NewReader(f), nil
+	r.files = append(r.files, f)
+	if len(r.files) == 1 {
+		r.buf, r.part = bufio.NewReader(f), nil
+	}
 	return nil
+}
+
+// drop closes the file that was read.
+func (r *logReader) drop() {
+	r.files[0].Close()
+	r.files = r.files[1:]
+	if len(r.files) > 0 {
+		r.buf, r.part = bufio.NewReader(r.files[0]), nil
+	}
 }
 
 // isNewest reports whether the file that is read is the one being written, or was
 // when the container was removed.
-func (r *logReader) isNewest() bool {
-	mine, err := r.file.Stat()
+func (r *logReader) isNewest() bool { return r.isFile(logFile) }
+
+// isFile reports whether the file that is read has that name, or no file has.
+func (r *logReader) isFile(name string) bool {
+	mine, err := r.files[0].Stat()
 	if err != nil {
 		return true
 	}
-	newest, err := os.Stat(filepath.Join(r.dir, logFile))
-	return err != nil || os.SameFile(mine, newest)
+	named, err := os.Stat(filepath.Join(r.dir, name))
+	return err != nil || os.SameFile(mine, named)
 }
 
 // readFile writes what has been added to the file.

@@ -1,10 +1,12 @@
 package container
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 )
@@ -66,6 +68,50 @@ func TestFollowAcrossFiles(t *testing.T) {
 	<-done
 	if got := out.seen.Load(); got != lines {
 		t.Errorf("%d lines, want %d", got, lines)
+	}
+	if err := l.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// holding keeps its first writer waiting until it is released.
+type holding struct {
+	bytes.Buffer
+	held, release chan struct{}
+	once          sync.Once
+}
+
+func (h *holding) Write(p []byte) (int, error) {
+	h.once.Do(func() {
+		close(h.held)
+		<-h.release
+	})
+	return h.Buffer.Write(p)
+}
+
+// A reader that does not follow a log writes both of its files, also if they are
+// replaced while its output is held, as by a pager.
+func TestLogsOfReplacedFiles(t *testing.T) {
+	m, _, dir := newContainer(t, "c")
+	l, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.max = 1 // each line replaces the file of the line before
+	write := func(lines ...string) {
+		for _, line := range lines {
+			l.write("stdout", []byte(line+"\n"))
+		}
+	}
+	write("1", "2")
+	out := &holding{held: make(chan struct{}), release: make(chan struct{})}
+	read := make(chan error)
+	go func() { read <- m.Logs(t.Context(), "c", false, out, io.Discard) }()
+	<-out.held
+	write("3", "4", "5")
+	close(out.release)
+	if err := <-read; err != nil || out.String() != "1\n2\n" {
+		t.Errorf("%q, %v, want the two lines that were there", out.String(), err)
 	}
 	if err := l.close(); err != nil {
 		t.Error(err)

@@ -35,6 +35,10 @@ type pair struct {
 //	open --- end of file --> half-closed --- end of file --> closed
 //	  |                           |
 //	  +-- reset, error, ctx ------+-----------------------> both reset
+//
+// If the server in the guest resets its connection, that is an end of file here: the
+// agent can only close the vsock connection, which the guest's kernel tells by a shutdown
+// (virtio_transport_close in Linux's virtio_transport_common.c).
 func relay(ctx context.Context, client *net.TCPConn, far guest.Conn) {
 	p := &pair{client: client, far: far}
 	aborted := make(chan struct{})

@@ -25,7 +25,7 @@ type Conn interface {
 
 // DialFunc connects to a vsock port of the guest. It waits until the guest's
 // driver is ready, and fails with syscall.ECONNREFUSED or ECONNRESET when
-// nothing listens on the port.
+// nothing listens on the port, or too many connections wait there.
 type DialFunc func(ctx context.Context, port uint32) (Conn, error)
 
 // Client calls one guest's agent. Its methods may be called from several

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,5 +75,91 @@ func testBound(t *testing.T, c *Client, open func(context.Context, *Client) (Con
 	_, err := open(ctx, c)
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != takes {
 		t.Errorf("after %v: %v, want a timeout after %v", time.Since(begin), err, takes)
+	}
+}
+
+// hangsUp is a guest that closes a connection without an answer.
+func hangsUp(context.Context, uint32) (Conn, error) {
+	host, other := net.Pipe()
+	go func() {
+		_ = api.ReadFrame(other, new(api.ForwardOpen))
+		_ = other.Close()
+	}()
+	return pipe{host}, nil
+}
+
+func refuses(context.Context, uint32) (Conn, error) { return nil, syscall.ECONNREFUSED }
+
+func resets(context.Context, uint32) (Conn, error) { return nil, syscall.ECONNRESET }
+
+// answers is a guest that answers with that error, or opens the connection.
+func answers(refusal string) DialFunc {
+	return func(context.Context, uint32) (Conn, error) {
+		host, other := net.Pipe()
+		go func() {
+			defer other.Close()
+			if api.ReadFrame(other, new(api.ForwardOpen)) == nil {
+				_ = api.WriteFrame(other, &api.ForwardOpened{Error: refusal})
+			}
+		}()
+		return pipe{host}, nil
+	}
+}
+
+// A connection that the guest has not heard is opened again: its queue was full, or it
+// made room for others.
+func TestOpensAgain(t *testing.T) {
+	for name, first := range map[string]DialFunc{"refused": refuses, "reset": resets, "closed": hangsUp} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dials := []DialFunc{first, first, answers("")}
+				c := &Client{dial: func(ctx context.Context, port uint32) (Conn, error) {
+					dial := dials[0]
+					dials = dials[1:]
+					return dial(ctx, port)
+				}}
+				conn, err := c.Forward(t.Context(), "127.0.0.1:80")
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.Close()
+			})
+		})
+	}
+}
+
+// The guest's own refusal is final. A guest that never hears is given up soon.
+func TestOpensAgainIsBounded(t *testing.T) {
+	tests := map[string]struct {
+		dial    DialFunc
+		want    error
+		atMost  time.Duration
+		onlyOne bool
+	}{
+		"the agent refuses":  {answers("no"), RefusedError("no"), 0, true},
+		"the port refuses":   {refuses, syscall.ECONNREFUSED, 5 * time.Second, false},
+		"the guest hangs up": {hangsUp, io.EOF, 5 * time.Second, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				c := &Client{dial: func(ctx context.Context, port uint32) (Conn, error) {
+					tries++
+					return tt.dial(ctx, port)
+				}}
+				begin := time.Now()
+				_, err := c.Forward(t.Context(), "127.0.0.1:80")
+				if took := time.Since(begin); !errors.Is(err, tt.want) || took > tt.atMost || (tries == 1) != tt.onlyOne {
+					t.Errorf("%v after %v and %d tries, want %v", err, took, tries, tt.want)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				defer cancel()
+				begin = time.Now()
+				if _, err := c.Forward(ctx, "127.0.0.1:80"); !errors.Is(err, tt.want) || time.Since(begin) > time.Millisecond {
+					t.Errorf("with a bound of 1 ms: %v after %v", err, time.Since(begin))
+				}
+			})
+		})
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -66,8 +69,18 @@ type answer interface {
 	GetError() string
 }
 
-// open connects to a port and exchanges the first frames. Like a call, it is
-// bounded if ctx has no deadline.
+// openPause is the time until the second try to open a connection; it doubles for
+// each further one, up to lastOpenPause: ten tries in 2.6 s.
+const openPause, lastOpenPause = 5 * time.Millisecond, 1280 * time.Millisecond
+
+// unheard are the errors of a connection that the agent, whose ports are open as long
+// as it lives, has not read from: its queue in the guest's kernel was full
+// (virtio_transport_recv_listen in virtio_transport_common.c of Linux), or the agent
+// made room for others that have not shown their key either.
+var unheard = []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF}
+
+// open connects to a port and exchanges the first frames. It tries again if the agent
+// has not heard it. Like a call, it is bounded if ctx has no deadline.
 func (c *Client) open(ctx context.Context, port uint32, first proto.Message, reply answer) (Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -79,6 +92,25 @@ func (c *Client) open(ctx context.Context, port uint32, first proto.Message, rep
 		return nil, err
 	}
 	defer leave()
+	for pause := openPause; ; pause *= 2 {
+		conn, err := c.tryOpen(ctx, port, first, reply)
+		if err == nil || pause > lastOpenPause || !wasUnheard(err) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, explained(ctx, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func wasUnheard(err error) bool {
+	return slices.ContainsFunc(unheard, func(end error) bool { return errors.Is(err, end) })
+}
+
+// tryOpen is open, once.
+func (c *Client) tryOpen(ctx context.Context, port uint32, first proto.Message, reply answer) (Conn, error) {
 	conn, err := c.dial(ctx, port)
 	if err != nil {
 		return nil, explained(ctx, err)

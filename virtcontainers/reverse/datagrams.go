@@ -22,8 +22,6 @@ const (
 	// answerTimeout bounds the wait for an answer: longer than a resolver waits
 	// before it asks again (5 s, resolv.conf(5)).
 	answerTimeout = 15 * time.Second
-	// sendTimeout bounds sending an answer to a guest that does not read.
-	sendTimeout = 10 * time.Second
 	// reopenPause is the time between a connection's end and the next one.
 	reopenPause = time.Second
 	// maxIdle is how many idle sockets are kept for later queries.
@@ -69,8 +67,7 @@ func openDatagrams(ctx context.Context, open Opener, address string, dial func()
 	return d, nil
 }
 
-// run serves one connection after another until Close: one ends when the guest does not
-// read an answer in time.
+// run serves one connection after another until Close.
 func (d *datagrams) run(ctx context.Context, conn guest.Conn) {
 	for {
 		if conn != nil {
@@ -200,16 +197,13 @@ func exchange(socket net.Conn, query []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// send passes an answer on. A guest that does not read loses its connection,
-// because a half-written answer cannot be taken back.
+// send passes an answer on, when the guest reads it. A guest that does not run reads
+// none, and is not woken by an answer. Queries whose answers wait keep their slots.
 func (d *datagrams) send(conn guest.Conn, answer api.Datagram) error {
 	d.sending.Lock()
 	defer d.sending.Unlock()
-	err := conn.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err == nil {
-		err = api.WriteDatagram(conn, answer)
-	}
-	if err != nil {
+	if err := api.WriteDatagram(conn, answer); err != nil {
+		// A half-written answer cannot be taken back.
 		return errors.Join(err, conn.Close())
 	}
 	return nil

@@ -104,8 +104,7 @@ func TestResolver(t *testing.T) {
 	}
 }
 
-// A connection that ends, as after an answer that the guest did not read in time, is
-// followed by another.
+// A connection that ends is followed by another.
 func TestQueriesGoOn(t *testing.T) {
 	path := space(t, func() { echoing(t, "127.0.0.11:53") })
 	h := newGuest(t)
