@@ -208,7 +208,8 @@ func TestLogRotationFails(t *testing.T) {
 		if err := r.readAll(); err != nil {
 			t.Fatal(err)
 		}
-		if lost := fmt.Sprintf("%d bytes of the log were lost\n", len(logLines(stdoutName, []byte("lost\n")))); out.String() != "first\nsecond\n" || errOut.String() != lost {
+		lost := fmt.Sprintf("%d bytes of the log were lost\n", len(logLines(stdoutName, []byte("lost\n"))))
+		if out.String() != "first\nsecond\n" || errOut.String() != lost {
 			t.Errorf("the log is %q, and says %q, want %q", out.String(), errOut.String(), lost)
 		}
 		if err := l.close(); err == nil || !strings.Contains(err.Error(), oldLogFile) {
