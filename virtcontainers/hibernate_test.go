@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
@@ -320,6 +321,49 @@ func TestCallWhileFallingAsleep(t *testing.T) {
 		t.Errorf("the call: %v", err)
 	}
 	s.checkAwake()
+}
+
+// An exit that comes while the pod falls asleep keeps it awake until the process's
+// output is here.
+func TestExitWhileFallingAsleep(t *testing.T) {
+	for _, id := range []string{"c2", sandboxID} { // the second one ends the pod
+		t.Run(id, func(t *testing.T) {
+			s := newSleeper(t)
+			out := newIO(virtcontainers.Streams{Stdout: true})
+			c, err := s.Create(t.Context(), s.options(id, out), ignore)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.start(initOf(t, c))
+			s.says(id, "first ")
+			s.host.Monitor.Hook(fake.StepMemory, func(context.Context, *fake.VM) error {
+				s.told(&api.Event{Event: &api.Event_Exit{Exit: &api.Exit{ContainerId: id, Status: 5, StdoutBytes: uint64(len("first last"))}}})
+				time.Sleep(100 * time.Millisecond) // until it waits
+				return nil
+			})
+			if _, err := s.Hibernate(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "the end of container "+id+" needs it") {
+				t.Errorf("error %v", err)
+			}
+			if told := s.observer.list(); len(told) > 0 {
+				t.Errorf("before the end of the output: %v", told)
+			}
+			s.says(id, "last")
+			if status := statusOf(t, initOf(t, c)); status != 5 {
+				t.Errorf("status %d", status)
+			}
+			if stdout, _ := out.output(); stdout != "first last" {
+				t.Errorf("output %q", stdout)
+			}
+		})
+	}
+}
+
+// says has a container write a text.
+func (s *sleeper) says(id, text string) {
+	s.t.Helper()
+	if err := s.host.Agent.Write(id, "", text); err != nil {
+		s.t.Error(err)
+	}
 }
 
 // A machine that does not run after a failure is lost, and the pod with it.

@@ -38,6 +38,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained, signal
 	if !p.claimExit() {
 		return
 	}
+	defer p.keepAwake(ctx)()
 	p.awaitGate(ctx)
 	if p.execID == "" {
 		p.container.awaitExecs(ctx)
@@ -52,6 +53,17 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained, signal
 	}
 	p.record(exit, true)
 	p.io.CloseStdin() // it has no reader any more
+}
+
+// keepAwake waits until the guest, which may still have output of the process, runs, and
+// has it run until stop: a sandbox that falls asleep, or sleeps, is woken, and one that
+// is being saved is waited for.
+func (p *Process) keepAwake(ctx context.Context) (stop func()) {
+	leave, err := p.container.sandbox.calls.enter(ctx, "the end of "+p.name())
+	if err != nil {
+		return func() {} // the sandbox has ended, and its guest's output with it
+	}
+	return leave
 }
 
 // awaitReader waits until the engine has taken all that a process wrote before it

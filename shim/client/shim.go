@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/katabox/katabox/shim/rpc"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
@@ -104,15 +108,41 @@ func (s *Shim) Shutdown(ctx context.Context, id string) error {
 		return fmt.Errorf("shut shim down: watch process %d: %w", pid, err)
 	}
 	defer unix.Close(fd)
-	dir, _ := os.Readlink(filepath.Join("/proc", fmt.Sprint(pid), "cwd")) // the bundle of the shim's first container
-	// It may end before its answer is sent.
-	if _, err := s.TTRPCTaskService.Shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil && !errdefs.IsUnavailable(err) {
+	ends, err := s.requestEnd(ctx, id)
+	if errdefs.IsNotImplemented(err) {
+		ends, err = olderIsEnding(pid), nil
+	}
+	if err != nil {
 		return fmt.Errorf("shut shim down: %w", err)
-	} else if err == nil && !bundle.ShimIsEnding(dir) {
+	}
+	if !ends {
 		return nil
 	}
 	_ = s.Close() // a shim that ends waits a moment for its clients to disconnect
 	return awaitEnd(ctx, fd)
+}
+
+// requestEnd asks the shim to end, and reports whether it does. It may end before its
+// answer is sent.
+func (s *Shim) requestEnd(ctx context.Context, id string) (ends bool, err error) {
+	_, err = s.TTRPCTaskService.Shutdown(ctx, &task.ShutdownRequest{ID: id})
+	if err == nil {
+		var ending wrapperspb.BoolValue
+		err = s.client.Call(ctx, rpc.ShimService, rpc.EndingMethod, &emptypb.Empty{}, &ending)
+		ends = ending.Value
+	}
+	if errdefs.IsUnavailable(err) {
+		return true, nil
+	}
+	return ends, err
+}
+
+// olderIsEnding reports whether a shim ends that started before EndingMethod existed. Its
+// working directory is the bundle of its first container, and has a mark then, unless the
+// bundle is removed.
+func olderIsEnding(pid int) bool {
+	dir, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
+	return err != nil || bundle.ShimIsEnding(dir)
 }
 
 // awaitEnd waits for the end of the process that a pidfd names.

@@ -41,18 +41,13 @@ func OpenLog(ctx context.Context, p *Params) (context.Context, error) {
 	return log.WithLogger(ctx, entry), nil
 }
 
-// openLogFile opens a FIFO for reading too, so that writing neither waits for
-// a reader nor fails when it goes away.
+// openLogFile opens the log for reading too: writing to a FIFO then neither waits for
+// a reader nor fails when it goes away, and of a file the end is read to be kept.
 func openLogFile(path string) (io.Writer, error) {
-	info, err := os.Stat(path)
-	if err != nil {
+	if _, err := os.Stat(path); err != nil {
 		return io.Discard, nil //nolint:nilerr // the engine wants no log
 	}
-	flags := unix.O_WRONLY | unix.O_APPEND
-	if info.Mode()&os.ModeNamedPipe != 0 {
-		flags = unix.O_RDWR
-	}
-	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_APPEND|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -60,10 +55,12 @@ func openLogFile(path string) (io.Writer, error) {
 }
 
 // lossyWriter writes to a non-blocking descriptor and drops what does not fit: a
-// log without a reader must not block the shim.
+// log without a reader must not block the shim. Its caller writes one line at a time.
 type lossyWriter int
 
 func (w lossyWriter) Write(p []byte) (int, error) {
-	_, _ = unix.Write(int(w), p)
+	if w.makeRoom(len(p)) {
+		_, _ = unix.Write(int(w), p)
+	}
 	return len(p), nil
 }

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/katabox/katabox/shim/rpc"
-	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
@@ -30,18 +29,18 @@ const askTimeout = 2 * time.Second
 // registerShim registers methods that engines do not call: which containers the
 // shim serves, as a list of ids, so that "delete" of one, which is another
 // process, knows whether the shim is still needed; and, for kata-runtime, how
-// they started, as JSON.
-func registerShim(server *ttrpc.Server, service *task.Service) {
+// they started, as JSON, and whether the shim ends.
+func (d *daemon) registerShim(server *ttrpc.Server) {
 	server.RegisterService(rpc.ShimService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		rpc.ContainersMethod: rpc.Method(func(context.Context, *emptypb.Empty) (*structpb.ListValue, error) {
 			list := new(structpb.ListValue)
-			for _, id := range service.ContainerIDs() {
+			for _, id := range d.service.ContainerIDs() {
 				list.Values = append(list.Values, structpb.NewStringValue(id))
 			}
 			return list, nil
 		}),
 		rpc.TimelineMethod: rpc.Method(func(ctx context.Context, _ *emptypb.Empty) (*wrapperspb.BytesValue, error) {
-			t, err := service.Timeline(ctx)
+			t, err := d.service.Timeline(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -50,6 +49,9 @@ func registerShim(server *ttrpc.Server, service *task.Service) {
 				return nil, fmt.Errorf("encode timeline: %w", err)
 			}
 			return wrapperspb.Bytes(data), nil
+		}),
+		rpc.EndingMethod: rpc.Method(func(context.Context, *emptypb.Empty) (*wrapperspb.BoolValue, error) {
+			return wrapperspb.Bool(d.isEnding()), nil
 		}),
 	}})
 }

@@ -93,7 +93,7 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 		return fmt.Errorf("make server: %w", err)
 	}
 	task.Register(server, d.service)
-	registerShim(server, d.service)
+	d.registerShim(server)
 	sandbox.Register(server, sandbox.New(p.ID, p.configPath, d.service))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), d.owed.Listener(listener)) }()
@@ -136,8 +136,9 @@ type daemon struct {
 	publisher *events.Publisher
 	service   *task.Service
 	owed      *rpc.Owed
-	exit      chan struct{}
-	exitOnce  sync.Once
+	// exit is closed when it begins to end.
+	exit     chan struct{}
+	exitOnce sync.Once
 }
 
 // requestExit may be called during a request; the daemon ends after the answer to
@@ -152,6 +153,16 @@ func (d *daemon) requestExit() {
 // markEnding tells a concurrent "shim delete" to wait. It fails when the engine
 // has removed the bundle: no delete comes then.
 func (d *daemon) markEnding() { _ = writeFile(d.params.Bundle, bundle.EndingFile, "") }
+
+// isEnding reports whether the daemon has begun to end.
+func (d *daemon) isEnding() bool {
+	select {
+	case <-d.exit:
+		return true
+	default:
+		return false
+	}
+}
 
 func (d *daemon) exitUnused() {
 	select {
@@ -168,7 +179,7 @@ func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
 		defer cancel()
 		return part(ctx)
 	}
-	d.exitOnce.Do(d.markEnding) // the daemon ends because of a signal
+	d.requestExit() // it may end because of a signal
 	err := errors.Join(
 		within(stopTimeout, d.service.Stop),
 		removeSocket(bundle.AddressScheme+d.socket),

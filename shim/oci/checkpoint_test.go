@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 )
@@ -114,9 +113,7 @@ func TestCheckpointWithAStoppedShim(t *testing.T) {
 	nameProgram(t, r)
 	r.answerTimeout = 2 * time.Second
 	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
-	if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopShim(t, shimPID(t, r, "c1"))
 	began := time.Now()
 	if err := r.Checkpoint(t.Context(), "c1", t.TempDir(), true); err == nil || !strings.Contains(err.Error(), "ask the shim") {
 		t.Errorf("got %v", err)

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Shims that are stopped are asked side by side, and not for long: the others are
@@ -20,9 +18,7 @@ func TestListWithStoppedShims(t *testing.T) {
 		id := fmt.Sprintf("c%d", i)
 		pids[id] = create(t, r, id, CreateOptions{Bundle: newBundle(t, nil)})
 		if id != "c3" {
-			if err := unix.Kill(shimPID(t, r, id), unix.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			stopShim(t, shimPID(t, r, id))
 		}
 	}
 	begin := time.Now()

@@ -255,6 +255,26 @@ func TestJoinsByStandIn(t *testing.T) {
 	}
 }
 
+// The deletion of a pod's last container waits for the shim's end, also if it is not the
+// pod's first one, whose directory is the shim's working directory.
+func TestLastDeleteAwaitsTheShim(t *testing.T) {
+	r := newRuntime(t)
+	monitors := []int{create(t, r, "pod", CreateOptions{Bundle: newBundle(t, nil)})}
+	monitors = append(monitors, create(t, r, "c1", CreateOptions{Bundle: newBundle(t, func(s *specs.Spec) {
+		s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
+	})}))
+	shim := shimPID(t, r, "pod")
+	for _, id := range []string{"pod", "c1"} {
+		if err := r.Delete(t.Context(), id, true); err != nil {
+			t.Error(err)
+		}
+	}
+	wantEnded(t, shim)
+	for _, pid := range monitors {
+		reap(t, pid)
+	}
+}
+
 // A container that names a sandbox without a type, as in Podman 5.4, runs in the
 // sandbox's machine; if the sandbox is not a container, it gets its own machine.
 func TestPlaceWithoutAType(t *testing.T) {

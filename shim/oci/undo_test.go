@@ -28,9 +28,7 @@ func TestDeleteWithAStoppedShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	shim := shimPID(t, r, "c1")
-	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopShim(t, shim)
 	begin := time.Now()
 	if err := r.Delete(t.Context(), "c1", true); err != nil {
 		t.Error(err)
@@ -55,9 +53,7 @@ func TestDeleteOfOneWithAStoppedShim(t *testing.T) {
 		s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
 	})})
 	shim := shimPID(t, r, "pod")
-	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopShim(t, shim)
 	if err := r.Delete(t.Context(), "c1", true); err == nil || !strings.Contains(err.Error(), "c1") || !strings.Contains(err.Error(), "first container") {
 		t.Errorf("the deletion of a container that runs: %v", err)
 	}
@@ -116,6 +112,28 @@ func nameProgram(t *testing.T, r *Runtime) {
 		t.Fatal(err)
 	}
 	r.Program = named
+}
+
+// stopShim stops a shim, and waits until each of its threads has stopped: until one has
+// handled the signal the others go on, and may answer.
+func stopShim(t *testing.T, pid int) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(stats) == 0 {
+		t.Fatalf("threads of process %d: %v, %v", pid, stats, err)
+	}
+	deadline := time.Now().Add(patience)
+	for _, stat := range stats {
+		for data, err := os.ReadFile(stat); err == nil && !strings.Contains(string(data), ") T "); data, err = os.ReadFile(stat) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %s", stat, data)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 // wantEnded fails the test, and ends the shim, if it still runs.

@@ -8,4 +8,6 @@ const (
 	// TimelineMethod returns how the sandbox and its containers started, as a
 	// BytesValue of JSON (timeline.Parse).
 	TimelineMethod = "Timeline"
+	// EndingMethod returns whether the shim has begun to end, as a BoolValue.
+	EndingMethod = "Ending"
 )

@@ -111,7 +111,7 @@ func (c *Container) Start(ctx context.Context) error {
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	var code int
 	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
-	stop := c.watchNetwork(stdio)
+	stop := c.watch(stdio)
 	resp, err := c.exit.wait(ctx)
 	stop()
 	if err == nil {

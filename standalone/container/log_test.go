@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/standalone/store"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -91,6 +94,144 @@ func TestLogIsBounded(t *testing.T) {
 		if info, err := os.Stat(f); err != nil || info.Size() > l.max+2000 {
 			t.Errorf("%s: %v, %v", f, info, err)
 		}
+	}
+}
+
+// tmpfs mounts a file system of that size, which resize changes.
+func tmpfs(t *testing.T, size int) (dir string, resize func(size int)) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir = t.TempDir()
+	mount := func(size int, flags uintptr) {
+		if err := unix.Mount("none", dir, "tmpfs", flags, fmt.Sprintf("size=%d", size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount(size, 0)
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, func(size int) { mount(size, unix.MS_REMOUNT) }
+}
+
+// A disk that is full for a while costs a log what is written meanwhile. A reader that
+// follows the log gets whole lines, and is told how much it lacks.
+func TestLogOfFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // in which all times have one length
+		page := os.Getpagesize()
+		dir, resize := tmpfs(t, 2*page)
+		l, err := openLog(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out, errOut strings.Builder
+		r := &logReader{dir: dir, out: &out, err: &errOut}
+		defer r.close()
+		want, offered := "", 0
+		write := func(n int) {
+			text := fmt.Sprintf("%04d%s\n", n, strings.Repeat("z", 95))
+			l.write(stdoutName, []byte(text))
+			want += text
+			offered += len(logLines(stdoutName, []byte(text)))
+			if err := r.readAll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range 3 * page / 100 {
+			write(n)
+		}
+		select {
+		case err := <-l.failed:
+			if !errors.Is(err, unix.ENOSPC) {
+				t.Errorf("error %v", err)
+			}
+		default:
+			t.Fatal("the first error is not told")
+		}
+		read := out.Len()
+		if !strings.HasPrefix(want, out.String()) || read < page || errOut.Len() > 0 {
+			t.Errorf("%d bytes on a full disk, %q", read, errOut.String())
+		}
+		resize(20 * page)
+		whole := want
+		want = ""
+		for n := range 10 {
+			write(n)
+		}
+		if begun, ok := strings.CutSuffix(out.String(), want); !ok || !strings.HasPrefix(whole, begun) {
+			t.Errorf("the log is %q", out.String())
+		}
+		info, err := os.Stat(filepath.Join(dir, logFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := fmt.Sprintf("%d bytes of the log were lost\n", offered-int(info.Size())+len(logLines(stderrName, []byte(errOut.String()))))
+		if errOut.String() != said {
+			t.Errorf("%q, want %q", errOut.String(), said)
+		}
+		if err := l.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+// A new file that cannot be made is tried again.
+func TestLogRotationFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // in which all times have one length
+		dir := t.TempDir()
+		l, err := openLog(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.max = 10
+		old := filepath.Join(dir, oldLogFile)
+		if err := os.Mkdir(old, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"first\n", "lost\n"} {
+			l.write(stdoutName, []byte(text))
+		}
+		if err := os.Remove(old); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, logFile), old); err != nil { // an earlier try came this far
+			t.Fatal(err)
+		}
+		l.write(stdoutName, []byte("second\n"))
+		var out, errOut strings.Builder
+		r := &logReader{dir: dir, out: &out, err: &errOut}
+		defer r.close()
+		if err := r.readAll(); err != nil {
+			t.Fatal(err)
+		}
+		lost := fmt.Sprintf("%d bytes of the log were lost\n", len(logLines(stdoutName, []byte("lost\n"))))
+		if out.String() != "first\nsecond\n" || errOut.String() != lost {
+			t.Errorf("the log is %q, and says %q, want %q", out.String(), errOut.String(), lost)
+		}
+		if err := l.close(); err == nil || !strings.Contains(err.Error(), oldLogFile) {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+// What is lost at the end is said at the end.
+func TestLogEndsOnFullDisk(t *testing.T) {
+	l, err := openLog(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.file, err = os.OpenFile("/dev/full", os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		l.write(stdoutName, []byte("x\n"))
+	}
+	if err := l.close(); !errors.Is(err, unix.ENOSPC) || !regexp.MustCompile(`its last \d\d\d bytes were lost`).MatchString(err.Error()) {
+		t.Errorf("close: %v", err)
 	}
 }
 

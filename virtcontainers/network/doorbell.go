@@ -168,8 +168,7 @@ func (b *Doorbell) Wait(ctx context.Context) error {
 	rung := make(chan error, len(b.files))
 	for _, f := range b.files {
 		go func() {
-			_, err := f.Read(make([]byte, 1))
-			rung <- err
+			rung <- awaitPacket(f)
 		}()
 	}
 	stop := context.AfterFunc(ctx, func() { _ = b.Close() })
@@ -181,6 +180,17 @@ func (b *Doorbell) Wait(ctx context.Context) error {
 		}
 	}
 	return errors.Join(err, context.Cause(ctx))
+}
+
+// awaitPacket waits for a packet. A packet socket fails once with ENETDOWN when its link
+// goes down, or is down already, and receives again once the link is up (Linux
+// net/packet/af_packet.c: packet_notifier, packet_do_bind).
+func awaitPacket(f *os.File) error {
+	for {
+		if _, err := f.Read(make([]byte, 1)); !errors.Is(err, unix.ENETDOWN) {
+			return err
+		}
+	}
 }
 
 // Close ends a Wait. It may be called again.

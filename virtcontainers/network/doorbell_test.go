@@ -88,6 +88,46 @@ func TestDoorbell(t *testing.T) {
 	}
 }
 
+// A doorbell rings for a packet on a link that was down meanwhile, or down at first.
+func TestDoorbellOfLinkThatGoesDown(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]bool{"meanwhile": false, "at first": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			n := p.open(t, Options{})
+			must(t, n.Plug(t.Context(), newMachine(t)))
+			mac := linkOf(t, p.host, "eth0").Attrs().HardwareAddr
+			down := func() { must(t, p.ns.LinkSetDown(linkOf(t, p.ns, "eth0"))) }
+			if before {
+				down()
+			}
+			bell, err := n.Doorbell(t.Context())
+			must(t, err)
+			defer bell.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			rung := make(chan error, 1)
+			go func() { rung <- bell.Wait(ctx) }()
+			if !before {
+				down()
+			}
+			select {
+			case err := <-rung:
+				t.Fatalf("it ended while the link was down: %v", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			must(t, p.ns.LinkSetUp(linkOf(t, p.ns, "eth0")))
+			if _, err := wire(t, p.host, "eth0").Write(append(bytes.Clone(n.State().Interfaces[0].Mac), frame(mac, "x")[6:]...)); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-rung; err != nil {
+				t.Errorf("it does not ring: %v", err)
+			}
+		})
+	}
+}
+
 func TestDoorbellOfNothing(t *testing.T) {
 	t.Parallel()
 	n := newPod(t).open(t, Options{})

@@ -72,3 +72,33 @@ exit 1
 		t.Errorf("a further warning: %s", <-said)
 	}
 }
+
+// A log that cannot be written is a warning at once, and in the record.
+func TestLogFails(t *testing.T) {
+	m, r, dir := newContainer(t, "c")
+	said := make(chan string, 10)
+	stdio := &Stdio{Warn: func(text string) { said <- text }}
+	var err error
+	if stdio.log, err = openLog(dir); err != nil {
+		t.Fatal(err)
+	}
+	if stdio.log.file, err = os.OpenFile("/dev/full", os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
+	c := &Container{m: m, record: r}
+	stop := c.watch(stdio)
+	stdio.log.write(stdoutName, []byte("x\n"))
+	stdio.log.write(stdoutName, []byte("x\n"))
+	select {
+	case text := <-said:
+		if !strings.Contains(text, "no space left on device") {
+			t.Errorf("warning %q", text)
+		}
+	case <-time.After(patience):
+		t.Error("it is not told")
+	}
+	stop()
+	if written, err := m.Load("c"); err != nil || len(written.Warnings) != 1 || len(said) > 0 {
+		t.Errorf("its record: %+v, %v; %d further warnings", written, err, len(said))
+	}
+}
