@@ -22,8 +22,7 @@
 // 1 of a PID namespace, with neither a room nor a jail, has a stage for that, too. All
 // stages raise the helper's limit of open files (limits.go).
 //
-// OnOwnThread and Thread are for code that changes per-thread state: namespaces,
-// root directory.
+// Thread is for calls that need per-thread state: namespaces, root directory.
 //
 // The package knows neither the helper's purpose nor its protocol.
 //
