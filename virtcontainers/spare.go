@@ -144,6 +144,10 @@ func (p *Spare) Done() <-chan struct{} { return p.pod.vm.Done() }
 // adopts it then. Without a share it is never closed.
 func (p *Spare) ShareDone() <-chan struct{} { return p.pod.files.Done() }
 
+// Ping checks that the guest answers, as long as a pod waits for that. No sandbox may
+// adopt the machine before Ping has returned.
+func (p *Spare) Ping(ctx context.Context) error { return p.pod.pingAgent(ctx, p.pod.client) }
+
 // Left is closed when the directory is not needed any more: a sandbox has adopted
 // the machine, or Close has ended it.
 func (p *Spare) Left() <-chan struct{} { return p.left }
@@ -213,10 +217,7 @@ func (s *Sandbox) fits(p *Spare) error {
 // the others only agent has an undo, which comes before that one.
 func (s *Sandbox) adopting(p *plan) []step {
 	p.share.do, p.share.undo = s.adopt, s.endAdopted
-	p.agent.do = func(context.Context) error {
-		s.useAgent(s.spare.pod.client)
-		return nil
-	}
+	p.agent.do = s.adoptAgent
 	for _, done := range []*step{&p.user, &p.vm, &p.vsock, &p.storage, &p.hardware, &p.resume} {
 		done.do, done.undo = func(context.Context) error { return nil }, nil
 	}
@@ -240,6 +241,17 @@ func (s *Sandbox) adopt(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, s.endAdopted(context.WithoutCancel(ctx)))
 	}
+	return nil
+}
+
+// adoptAgent takes over the spare's agent if it still answers. The guest may hang, and
+// the sandbox must know while it has the time to boot another.
+func (s *Sandbox) adoptAgent(ctx context.Context) error {
+	client := s.spare.pod.client
+	if err := s.pingAgent(ctx, client); err != nil {
+		return err
+	}
+	s.useAgent(client)
 	return nil
 }
 

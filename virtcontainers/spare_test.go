@@ -264,6 +264,43 @@ func TestDeadSpare(t *testing.T) {
 	}
 }
 
+// Nor is one whose guest answers no more: the pod boots in the time that it has.
+func TestSilentSpare(t *testing.T) {
+	host, opts := spareHost(t)
+	opts.Config.Agent.DialTimeout = time.Second
+	spare, _ := makeSpare(t, host, opts)
+	if err := spare.Ping(t.Context()); err != nil {
+		t.Errorf("a spare that answers: %v", err)
+	}
+	for _, call := range []string{"Hello", "SetupSandbox"} {
+		host.Agent.Hook(call, func(ctx context.Context, _ proto.Message) error {
+			if len(host.Monitor.VMs()) > 1 {
+				return nil // the other machine's
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+	}
+	if err := spare.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "did not answer within 1s") {
+		t.Errorf("a spare that does not answer: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	platform := host.Platform()
+	platform.Spare = spare
+	s, err := virtcontainers.New(ctx, platform, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if vms := host.Monitor.VMs(); len(vms) != 2 || vms[0].Err() == nil {
+		t.Errorf("%d machines, want the spare's, ended, and another", len(vms))
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkNothingLeft(t, host)
+}
+
 // Nor is one whose share's daemon has died, or was replaced on disk.
 func TestSpareOfAnotherDaemon(t *testing.T) {
 	installed := findDaemon()

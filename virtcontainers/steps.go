@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
@@ -176,7 +177,7 @@ func (s *Sandbox) useAgent(client *guest.Client) {
 func (s *Sandbox) connectAgent(ctx context.Context) (*guest.Client, error) {
 	timeout := s.opts.Config.Agent.DialTimeout
 	if s.template.key != "" {
-		timeout = min(timeout, templateDialTimeout)
+		timeout = s.bootedTimeout()
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the agent did not answer within %v", timeout))
 	defer cancel()
@@ -187,6 +188,24 @@ func (s *Sandbox) connectAgent(ctx context.Context) (*guest.Client, error) {
 		return nil, s.explain(ctx, err)
 	}
 	return client, nil
+}
+
+// pingAgent checks that the agent of a guest that has booted before still answers.
+func (s *Sandbox) pingAgent(ctx context.Context, client *guest.Client) error {
+	timeout := s.bootedTimeout()
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the agent did not answer within %v", timeout))
+	defer cancel()
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	if err := client.Ping(ctx); err != nil {
+		return s.explain(ctx, err)
+	}
+	return nil
+}
+
+// bootedTimeout is how long a guest that has booted before may take to answer.
+func (s *Sandbox) bootedTimeout() time.Duration {
+	return min(s.opts.Config.Agent.DialTimeout, templateDialTimeout)
 }
 
 func (s *Sandbox) setupGuest(ctx context.Context) error {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/ownthread"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -28,7 +28,7 @@ func resolverSpace(t *testing.T) string {
 	}
 	ready, end, ended := make(chan error), make(chan struct{}), make(chan struct{})
 	var path string
-	child.OnOwnThread(func() { // the namespace ends with it
+	ownthread.Go(func() { // the namespace ends with it
 		defer close(ended)
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		path = fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())

@@ -20,8 +20,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 )
 
-// templateDialTimeout is how long a guest from a template may take to answer:
-// usually some hundred milliseconds, longer on a busy host.
+// templateDialTimeout is how long a guest from a template, or a spare, may take to
+// answer: usually some hundred milliseconds, longer on a busy host.
 const templateDialTimeout = 20 * time.Second
 
 // ofTemplate says from which template a sandbox's machine started.

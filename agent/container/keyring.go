@@ -2,9 +2,10 @@ package container
 
 import (
 	"errors"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // keyringOf returns libcontainer's name for the session keyring of a container.
@@ -15,11 +16,9 @@ func keyringOf(id string) string { return "_ses." + id }
 // /proc/sys/kernel/keys), and libcontainer's stage starts no process without a new
 // keyring, unless its configuration says that it needs none.
 func keysAreUsedUp(id string) bool {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // Until its end: the thread ends too, and leaves the keyring.
+	err := ownthread.Run(func() error { // The thread leaves the keyring when it ends.
 		_, err := unix.KeyctlJoinSessionKeyring(keyringOf(id))
-		result <- err
-	}()
-	return errors.Is(<-result, unix.EDQUOT)
+		return err
+	})
+	return errors.Is(err, unix.EDQUOT)
 }

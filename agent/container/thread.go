@@ -1,12 +1,12 @@
 package container
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // nsThread is a thread of the operating system with its own namespaces. It ends, and
@@ -19,18 +19,12 @@ type nsThread struct {
 // namespaces of kinds, CLONE_NEW*.
 func newThread(kinds int) (*nsThread, error) {
 	t := &nsThread{calls: make(chan func())}
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here
+	ownthread.Go(func() {
 		for call := range t.calls {
 			call()
 		}
-	}()
-	err := t.do(func() error {
-		if unix.Gettid() == os.Getpid() { // it does not end, and is what /proc/self shows
-			return errors.New("the main thread is not reserved for main")
-		}
-		return unix.Unshare(unix.CLONE_FS | kinds)
 	})
+	err := t.do(func() error { return unix.Unshare(unix.CLONE_FS | kinds) })
 	if err != nil {
 		t.close()
 		return nil, fmt.Errorf("make a thread with namespaces: %w", err)

@@ -3,9 +3,10 @@ package guest
 import (
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // SetHostname sets the hostname of the UTS namespace pinned at path. It reports
@@ -16,15 +17,10 @@ func SetHostname(path, name string) (changed bool, err error) {
 		return false, fmt.Errorf("set hostname %q: %w", name, err)
 	}
 	defer ns.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// The thread is left in the namespace, so it must not run any other
-		// goroutine: without UnlockOSThread it ends with this one.
-		runtime.LockOSThread()
+	err = ownthread.Run(func() (err error) {
 		changed, err = nameNamespace(ns, name)
-	}()
-	<-done
+		return err
+	})
 	if err != nil {
 		return false, fmt.Errorf("set hostname %q: %w", name, err)
 	}

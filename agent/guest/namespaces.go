@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // PinNamespaces makes one IPC and one UTS namespace and pins them as the files
@@ -22,14 +23,7 @@ func PinNamespaces(dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("make namespace directory: %w", err)
 	}
-	done := make(chan error, 1)
-	go func() {
-		// The thread is left in the new namespaces, so it must not run any
-		// other goroutine: without UnlockOSThread it ends with this one.
-		runtime.LockOSThread()
-		done <- unshareAndPin(dir)
-	}()
-	return <-done
+	return ownthread.Run(func() error { return unshareAndPin(dir) })
 }
 
 func unshareAndPin(dir string) error {

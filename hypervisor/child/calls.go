@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // ErrThreadClosed is what Do returns after Close.
 var ErrThreadClosed = errors.New("the thread has been closed")
 
-// Thread is a dedicated thread (OnOwnThread) that runs functions, one at a time.
+// Thread is a dedicated thread (ownthread.Go) that runs functions, one at a time.
 // Its methods may be called from several goroutines.
 type Thread struct {
 	calls chan func()
@@ -26,7 +28,7 @@ type Thread struct {
 func StartThread(setUp func() error) (*Thread, error) {
 	t := &Thread{calls: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}), abandoned: make(chan struct{})}
 	started := make(chan error, 1)
-	OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer close(t.ended)
 		err := setUp()
 		started <- err

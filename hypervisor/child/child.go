@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // stderrTailBytes is how much of the end of a child's stderr is kept.
@@ -89,7 +91,7 @@ func Start(opts Options) (*Process, error) {
 		defer null.Close()
 	}
 	started := make(chan error, 1)
-	OnOwnThread(func() { p.run(opts, pumps, started) })
+	ownthread.Go(func() { p.run(opts, pumps, started) })
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}

@@ -19,10 +19,10 @@
 //
 // A parent that is killed before the child has set PDEATHSIG would leave it behind, so
 // both stages check that the parent is still there (orphan.go). A helper that is process
-// 1 of a PID namespace, with neither a room nor a jail, has a stage for that alone.
+// 1 of a PID namespace, with neither a room nor a jail, has a stage for that, too. All
+// stages raise the helper's limit of open files (limits.go).
 //
-// OnOwnThread and Thread are for code that changes per-thread state: namespaces,
-// root directory.
+// Thread is for calls that need per-thread state: namespaces, root directory.
 //
 // The package knows neither the helper's purpose nor its protocol.
 //

@@ -31,6 +31,7 @@ func jailStage(text string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
+	raiseOpenFiles()
 	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, env))
 }
 

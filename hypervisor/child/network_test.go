@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // newNetwork makes a network namespace that lives as long as the test.
@@ -21,7 +23,7 @@ func newNetwork(t *testing.T) (path, link string) {
 	}
 	var ns *os.File
 	errs := make(chan error, 1)
-	OnOwnThread(func() {
+	ownthread.Go(func() {
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			ns, err = os.Open("/proc/thread-self/ns/net")
@@ -116,16 +118,4 @@ func openFiles(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
-}
-
-// The process's main thread, whose namespaces /proc/PID/ns shows, is never
-// used.
-func TestOwnThreadIsNotTheFirst(t *testing.T) {
-	for range 200 {
-		tid := make(chan int)
-		OnOwnThread(func() { tid <- unix.Gettid() })
-		if got := <-tid; got == os.Getpid() {
-			t.Fatal("it is the process's first thread")
-		}
-	}
 }

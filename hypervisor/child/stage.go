@@ -14,7 +14,7 @@ const stageEnv = "KATABOX_STAGE"
 
 const (
 	roomStage  = "room"  // makes a Room's /proc
-	plainStage = "plain" // only checks that its parent is there
+	plainStage = "plain" // only checks that its parent is there, and raises a limit
 )
 
 // exeName is this program's name in a Room.
@@ -87,6 +87,7 @@ func stage(kind string) error {
 	if err := checkParent(); err != nil {
 		return err
 	}
+	raiseOpenFiles()
 	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, withoutStage(os.Environ())))
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // madvise has one of the process's threads call madvise(2). No other process can:
@@ -19,9 +19,7 @@ import (
 // another one by the same instruction, and then the first one again, as after a
 // signal.
 func madvise(pid int, start, size uint64, advice int) error {
-	result := make(chan error, 1)
-	child.OnOwnThread(func() { result <- madviseOnThread(pid, start, size, advice) }) // ptrace is by thread
-	return <-result
+	return ownthread.Run(func() error { return madviseOnThread(pid, start, size, advice) }) // ptrace is by thread
 }
 
 const (

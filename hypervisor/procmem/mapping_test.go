@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // What the process has changed is given back to the host and put back, and the
@@ -88,7 +88,7 @@ func TestEveryThreadGoesOn(t *testing.T) {
 	p := start(t)
 	calls := 0
 	done := make(chan struct{})
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer close(done)
 		for range 50 {
 			threads, err := waiting(p.Process.Pid)
@@ -163,7 +163,7 @@ func TestDiscardFails(t *testing.T) {
 	threads, err := waiting(p.Process.Pid)
 	must(t, err)
 	done := make(chan struct{})
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer close(done)
 		_, err := callIn(os.Getpid(), threads[0], time.Now().Add(traceTime), unix.SYS_GETPID, 0, 0, 0)
 		failsWith(t, err, "it is not the process's")

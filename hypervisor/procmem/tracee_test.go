@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // A thread that gets signals all the time is given up, and then gets some of them
@@ -18,7 +18,7 @@ func TestFloodOfSignals(t *testing.T) {
 	must(t, err)
 	tid := threads[len(threads)-1]
 	done := make(chan struct{})
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer close(done)
 		thread, err := seize(p.Process.Pid, tid, time.Now().Add(time.Minute))
 		if err != nil {
@@ -48,7 +48,7 @@ func TestSlowCall(t *testing.T) {
 	pid := singleThreaded(t)
 	const slow = traceTime + 100*time.Millisecond
 	done := make(chan struct{})
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer close(done)
 		ret, err := callIn(pid, pid, time.Now().Add(traceTime), unix.SYS_POLL, 0, 0, uint64(slow.Milliseconds()))
 		if err != nil || ret != 0 {
@@ -63,7 +63,7 @@ func TestSlowCall(t *testing.T) {
 func TestSignalsComeLate(t *testing.T) {
 	pid := singleThreaded(t)
 	done := make(chan struct{})
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer close(done)
 		thread, err := seize(pid, pid, time.Now().Add(time.Minute))
 		if err != nil {

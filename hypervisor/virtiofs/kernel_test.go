@@ -13,11 +13,11 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/vhostuser"
 	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // serving configures mountDir.
@@ -89,7 +89,7 @@ func serveKernel(t *testing.T, threads *sync.WaitGroup, as serving, fs *passthro
 		t.Fatal(err)
 	}
 	threads.Add(1)
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer threads.Done()
 		defer mounts.Close()
 		defer descriptors.Close()

@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 const (
@@ -127,7 +127,7 @@ func (p *pool) first() error {
 // result of confining it.
 func (p *pool) start(ready chan<- error) {
 	p.threads.Add(1)
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer p.threads.Done()
 		err := p.jail.Enter()
 		if ready != nil {

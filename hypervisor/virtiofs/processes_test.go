@@ -10,9 +10,9 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // otherUser is a user of TestHostProcesses.
@@ -111,7 +111,7 @@ func TestHostProcessesOfRoot(t *testing.T) {
 		{"stat", contain.Capabilities, 0},
 	} {
 		pid := make(chan int)
-		child.OnOwnThread(func() { pid <- sleepWith(t, tc.process) })
+		ownthread.Go(func() { pid <- sleepWith(t, tc.process) })
 		process := c.mustLookup(1, strconv.Itoa(<-pid)).NodeId
 		errno, reply := call(c, wire.Open, c.mustLookup(process, tc.file).NodeId, &fuse.OpenIn{})
 		if errno == 0 {

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 const (
@@ -112,7 +112,7 @@ func newWorld(t *testing.T, dir string) *world {
 		w.files[i] = -1
 	}
 	ready := make(chan error)
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		err := unix.Unshare(unix.CLONE_FS)
 		if err == nil {
 			err = unix.Chroot(dir)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // Reach makes the server reach the guest's memory in its owner, a process that
@@ -31,9 +31,7 @@ func (s *Server) Reach(owner hypervisor.MemoryOwner) error {
 // are the host's rules for processes (ptrace(2), "Ptrace access mode checking").
 func Reachable(owner hypervisor.MemoryOwner) error {
 	return withPeer(owner, func(peer *contain.Peer) error {
-		result := make(chan error, 1)
-		child.OnOwnThread(func() { result <- peer.Probe() })
-		return <-result
+		return ownthread.Run(peer.Probe)
 	})
 }
 

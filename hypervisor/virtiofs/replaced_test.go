@@ -9,9 +9,9 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // What a guest changes by a path is the file that is there now, also within the second
@@ -148,7 +148,7 @@ func TestHostMakesWhatAUserCreatesInside(t *testing.T) {
 			t.Fatal(err)
 		}
 		opened := make(chan error)
-		child.OnOwnThread(func() { opened <- createAs(1000, tc.name) })
+		ownthread.Go(func() { opened <- createAs(1000, tc.name) })
 		if err := <-opened; err != tc.want { //nolint:errorlint // an errno
 			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // giveUpWait bounds the wait for a thread to end. A thread takes longer only if it
@@ -135,7 +135,7 @@ func (p *pool) aside(f func(t *passthrough.Thread) error, end func(error)) error
 	}
 	p.count++
 	p.threads.Add(1)
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer p.threads.Done()
 		err := p.jail.Enter()
 		if err == nil {

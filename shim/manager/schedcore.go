@@ -3,9 +3,10 @@ package manager
 import (
 	"fmt"
 	"os/exec"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // schedCoreEnv is set by a containerd with sched_core: the pod is to have its own domain
@@ -30,14 +31,10 @@ func startInDomain(cmd *exec.Cmd, enter func() error) error {
 	if enter == nil {
 		return cmd.Start()
 	}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // without Unlock: the thread ends with this function
-		err := enter()
-		if err == nil {
-			err = cmd.Start()
+	return ownthread.Run(func() error {
+		if err := enter(); err != nil {
+			return err
 		}
-		started <- err
-	}()
-	return <-started
+		return cmd.Start()
+	})
 }

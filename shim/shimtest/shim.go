@@ -39,6 +39,24 @@ func hang(agent *fakeguest.Agent) {
 	})
 }
 
+// SilentEnv names a file; while it exists, guests do not answer whether they are there.
+const SilentEnv = "KATABOX_TEST_SILENT"
+
+// silence makes the guest silent when the environment says so.
+func silence(agent *fakeguest.Agent) {
+	name := os.Getenv(SilentEnv)
+	if name == "" {
+		return
+	}
+	agent.Hook("Hello", func(ctx context.Context, _ proto.Message) error {
+		if _, err := os.Stat(name); err != nil {
+			return nil
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+}
+
 // Main is for a TestMain: it runs the tests, or the shim if the program was
 // started as one, and does not return.
 func Main(m *testing.M) {
@@ -56,6 +74,7 @@ func Main(m *testing.M) {
 func shimMain(dir string) error {
 	host := fakeguest.New(dir)
 	hang(host.Agent)
+	silence(host.Agent)
 	endItself(host.Agent)
 	platform := host.Platform()
 	platform.StartSpare = maker.StartSpare

@@ -24,6 +24,8 @@ const (
 // await waits for a pod's order; nil if the spare is to end.
 func (s *spare) await(ctx context.Context) *pool.Request {
 	defer s.listener.Close()
+	silent, stop := s.watchGuest(ctx)
+	defer stop()
 	accepted := make(chan *net.UnixConn, 1)
 	go func() {
 		defer close(accepted)
@@ -43,17 +45,44 @@ func (s *spare) await(ctx context.Context) *pool.Request {
 			return nil
 		case <-s.machine.ShareDone():
 			return nil
-		case <-checks.C:
-		}
-		if claimed {
-			return nil
-		}
-		if s.unwanted(ctx) != nil {
-			if mine, err := s.entry.Withdraw(); mine || err != nil {
+		case <-silent: // A pod that has claimed the spare will notice it, too.
+			if s.withdraw() {
 				return nil
 			}
+		case <-checks.C:
+			if claimed || s.unwanted(ctx) != nil && s.withdraw() {
+				return nil
+			}
+			claimed = !s.entry.Offered()
 		}
-		claimed = !s.entry.Offered()
+	}
+}
+
+// withdraw reports whether the spare's offer has ended without a claim.
+func (s *spare) withdraw() bool {
+	mine, err := s.entry.Withdraw()
+	return mine || err != nil
+}
+
+// watchGuest asks the guest after each checkPause whether it still answers. silent has a
+// value once it does not. After stop has returned no question is open.
+func (s *spare) watchGuest(ctx context.Context) (silent <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	failed, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for err := error(nil); err == nil; err = s.machine.Ping(ctx) {
+			select {
+			case <-time.After(checkPause):
+			case <-ctx.Done():
+				return
+			}
+		}
+		failed <- struct{}{}
+	}()
+	return failed, func() {
+		cancel()
+		<-ended
 	}
 }
 

@@ -18,6 +18,6 @@
 //	                              is that pod's shim
 //
 // Until begin, a claimed spare ends with the claimer's connection, and so does its
-// machine. An unclaimed spare ends on request, when its machine ends, when its
-// configuration or files have changed, and after a day.
+// machine. An unclaimed spare ends on request, when its machine ends or its guest does
+// not answer, when its configuration or files have changed, and after a day.
 package spare

@@ -289,15 +289,21 @@ func TestStartsRace(t *testing.T) {
 func withSpare(t *testing.T) (e *engine, spare pool.Spare, vm persist.Process) {
 	t.Helper()
 	e = newEngine(t, 1)
+	spare, vm = e.makeSpare()
+	return e, spare, vm
+}
+
+func (e *engine) makeSpare() (spare pool.Spare, vm persist.Process) {
+	e.t.Helper()
 	first := e.start("first")
 	first.run()
 	spare = e.settled(1)[0]
 	first.end()
 	records, err := persist.List(filepath.Join(e.spares.Dir, "spare-"+spare.ID))
 	if err != nil || len(records) != 1 || !records[0].VM.Alive() {
-		t.Fatalf("the spare's records: %+v, %v", records, err)
+		e.t.Fatalf("the spare's records: %+v, %v", records, err)
 	}
-	return e, spare, records[0].VM
+	return spare, records[0].VM
 }
 
 // gone checks that a spare and its machine end.
@@ -383,6 +389,26 @@ func TestSpareEnds(t *testing.T) {
 			gone(t, e, spare, vm)
 		})
 	}
+}
+
+// A spare whose guest does not answer any more ends.
+func TestSilentSpareEnds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "silent")
+	t.Setenv(shimtest.SilentEnv, file)
+	e := newEngine(t, 1)
+	conf, err := os.OpenFile(os.Getenv("KATA_CONF_FILE"), os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = conf.WriteString("[agent.kata]\ndial_timeout = 2\n")
+		err = errors.Join(err, conf.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	spare, vm := e.makeSpare()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, e, spare, vm)
 }
 
 // A start whose spare hangs or is dead starts a daemon, and ends the spare.

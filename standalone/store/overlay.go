@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // tryOverlay reports whether the store's layers can be stacked. An error says nothing
@@ -66,21 +67,15 @@ func inRoot(root string, f func() error) error {
 // inOwnMounts calls f on a thread with its own mounts and its own working
 // directory, which end with it.
 func inOwnMounts(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine.
-		runtime.LockOSThread()
+	return ownthread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			done <- fmt.Errorf("make mount namespace: %w", err)
-			return
+			return fmt.Errorf("make mount namespace: %w", err)
 		}
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			done <- fmt.Errorf("make mounts private: %w", err)
-			return
+			return fmt.Errorf("make mounts private: %w", err)
 		}
-		done <- f()
-	}()
-	return <-done
+		return f()
+	})
 }
 
 // View calls f, on a separate thread, with a directory that shows the image's

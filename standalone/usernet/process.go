@@ -6,13 +6,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // endTimeout is how long a program may take to end before it is killed.
@@ -46,13 +47,12 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = endTimeout
 	started := make(chan error)
-	go func() {
+	ownthread.Go(func() {
 		defer close(n.done)
 		defer stop()
 		defer out.Close()
 		// The program is killed when the thread that started it ends
 		// (PR_SET_PDEATHSIG(2)), so the thread waits.
-		runtime.LockOSThread()
 		err := ownMounts()
 		if err == nil {
 			err = prepare()
@@ -64,7 +64,7 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 		if err == nil {
 			n.err = cmd.Wait()
 		}
-	}()
+	})
 	return <-started
 }
 

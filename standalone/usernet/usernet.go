@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // readyTimeout bounds the start of a program.
@@ -124,22 +125,18 @@ func (n *Net) Close() error {
 
 // newNamespace makes a network namespace with its loopback up.
 func newNamespace() (ns *os.File, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("make network namespace: %w", err)
-			return
+	err = ownthread.Run(func() (err error) {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make network namespace: %w", err)
 		}
-		if err = loopbackUp(); err != nil {
-			return
+		if err := loopbackUp(); err != nil {
+			return err
 		}
 		if ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
-			err = fmt.Errorf("make network namespace: %w", err)
+			return fmt.Errorf("make network namespace: %w", err)
 		}
-	}()
-	<-done
+		return nil
+	})
 	return ns, err
 }
 

@@ -58,13 +58,17 @@ func (f files) Reverse(context.Context, *api.ReverseOpen) (guest.Conn, error) {
 // newPod returns a pod without a share, its machine and its guest.
 func newPod(t *testing.T) (*Pod, *fake.VM, files) {
 	t.Helper()
+	return newPodOn(t, new(fake.Monitor))
+}
+
+func newPodOn(t *testing.T, monitor *fake.Monitor) (*Pod, *fake.VM, files) {
+	t.Helper()
 	c := new(config.Config)
 	c.Hypervisor.SharedFS = config.SharedFSNone
 	p, err := Open(t.Context(), Options{ID: "pod", Scratch: t.TempDir(), Config: c})
 	if err != nil {
 		t.Fatal(err)
 	}
-	monitor := new(fake.Monitor)
 	vm, err := monitor.Launch(t.Context(), hypervisor.Spec{ID: "pod"})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 const (
 	// lookEvery is how often the lengths of containers' block devices are looked at:
 	// each is the read of a file in sysfs. Not every driver sends an event (uevent) when
-	// a device grows.
+	// a device grows. As often a disk without a container is detached again.
 	lookEvery = 10 * time.Second
 	// growPatience bounds the growth of one disk, which waits for QEMU.
 	growPatience = 10 * time.Second
@@ -51,28 +51,30 @@ func (r *rawDisks) list() []*disk.Disk {
 	return slices.Clone(r.all)
 }
 
-// Watch grows the disks of containers' block devices with the devices, until ctx ends.
-// tryEnter reports whether the machine may be changed now, and must be left then: while
-// the pod hibernates, nothing grows. Disks of volumes and of root file systems grow only
-// on request (GrowVolume).
+// Watch grows the disks of containers' block devices with the devices, and detaches
+// disks that were left without a container, until ctx ends. tryEnter reports whether the
+// machine may be changed now, and must be left then: while the pod hibernates, its disks
+// stay as they are. Disks of volumes and of root file systems grow only on request
+// (GrowVolume).
 func (p *Pod) Watch(ctx context.Context, tryEnter func() (leave func(), ok bool)) {
 	for {
 		select {
 		case <-p.raw.some:
-			p.watchRaw(ctx, tryEnter)
+		case <-p.disks.Unused():
 		case <-ctx.Done():
 			return
 		}
+		p.watchDisks(ctx, tryEnter)
 	}
 }
 
-// watchRaw is Watch until there is no such disk.
-func (p *Pod) watchRaw(ctx context.Context, tryEnter func() (leave func(), ok bool)) {
+// watchDisks is Watch until there is no such disk.
+func (p *Pod) watchDisks(ctx context.Context, tryEnter func() (leave func(), ok bool)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		all := p.raw.list()
-		if len(all) == 0 {
+		if len(all) == 0 && !p.disks.HasUnused() {
 			return
 		}
 		select {
@@ -82,6 +84,7 @@ func (p *Pod) watchRaw(ctx context.Context, tryEnter func() (leave func(), ok bo
 		}
 		if leave, ok := tryEnter(); ok {
 			p.followRaw(ctx, all)
+			p.disks.DetachUnused(ctx)
 			leave()
 		}
 	}

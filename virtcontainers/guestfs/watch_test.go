@@ -3,6 +3,7 @@ package guestfs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/sirupsen/logrus"
 
+	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/internal/looptest"
 )
 
@@ -76,4 +78,42 @@ func TestBlockDeviceGrows(t *testing.T) {
 			<-ended
 		})
 	}
+}
+
+// A disk that could not be detached from the machine when its container was deleted is
+// detached later.
+func TestUnusedDiskIsDetachedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		monitor := new(fake.Monitor)
+		p, vm, _ := newPodOn(t, monitor)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			p.Watch(ctx, func() (func(), bool) { return func() {}, true })
+		}()
+		req := request(t)
+		req.Bundle.Spec.Mounts = nil // A copy's watch (inotify) would keep a synctest's clock from going on.
+		c := p.Container(req)
+		if err := do(t, c); err != nil {
+			t.Fatal(err)
+		}
+		injected := errors.New("injected")
+		monitor.Fail(fake.StepDetach, injected)
+		if err := c.Release(t.Context()); !errors.Is(err, injected) {
+			t.Errorf("Release: %v", err)
+		}
+		time.Sleep(2 * lookEvery)
+		if len(vm.Devices()) != 1 || !p.HasDisks() {
+			t.Errorf("devices %v, want the disk", vm.Devices())
+		}
+		monitor.Fail(fake.StepDetach, nil)
+		time.Sleep(2 * lookEvery)
+		synctest.Wait()
+		if len(vm.Devices()) != 0 || p.HasDisks() {
+			t.Errorf("devices %v, want none", vm.Devices())
+		}
+		cancel()
+		<-ended
+	})
 }

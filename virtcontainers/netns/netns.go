@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // nsfsMagic is NSFS_MAGIC in include/uapi/linux/magic.h.
@@ -70,13 +70,10 @@ func check(ns *os.File) error {
 // Do runs f on a thread that is in the namespace, and that ends with f. f must
 // not start a process, nor a goroutine that relies on the namespace.
 func Do(ns *os.File, f func() error) error {
-	done := make(chan error, 1)
-	child.OnOwnThread(func() {
+	return ownthread.Run(func() error {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter network namespace: %w", err)
-			return
+			return fmt.Errorf("enter network namespace: %w", err)
 		}
-		done <- f()
+		return f()
 	})
-	return <-done
 }

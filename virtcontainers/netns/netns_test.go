@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/ownthread"
 	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
@@ -26,7 +26,7 @@ func newNamespace(t *testing.T) *os.File {
 		t.Fatal(err)
 	}
 	made := make(chan error)
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/internal/intime"
+	"github.com/katabox/katabox/internal/ownthread"
 	"github.com/katabox/katabox/internal/relay"
 	"github.com/katabox/katabox/internal/unixsocket"
 )
@@ -108,7 +108,7 @@ func (l *SocketListener) connect(ctx context.Context, s Socket) (*net.UnixConn, 
 		err  error
 	}
 	done := make(chan result)
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		defer func() { <-l.threads }()
 		conn, err := s.connectHere(ctx, pinned)
 		select {

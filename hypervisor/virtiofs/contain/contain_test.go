@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // inside runs f on a thread that is confined to a directory.
@@ -42,7 +42,7 @@ func insideWith(t *testing.T, dir string, peer *Peer, f func() error) error {
 	}
 	defer descriptors.Close()
 	result := make(chan error, 1)
-	child.OnOwnThread(func() {
+	ownthread.Go(func() {
 		if err := (Jail{Mounts: mounts, Root: root, Descriptors: descriptors, Peer: peer}).Enter(); err != nil {
 			result <- fmt.Errorf("enter: %w", err)
 			return

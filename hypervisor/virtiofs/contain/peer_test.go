@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // peerUser is a user id that a test host does not use.
@@ -88,7 +88,7 @@ func TestWrongPeer(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 		result := make(chan error, 1)
-		child.OnOwnThread(func() { result <- peer.Probe() })
+		ownthread.Go(func() { result <- peer.Probe() })
 		if err := <-result; err == nil {
 			t.Errorf("%s: probed without an error", name)
 		}

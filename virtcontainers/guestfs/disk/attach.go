@@ -24,23 +24,19 @@ func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error
 	// Once the disk is attached, the VMM has a duplicate.
 	defer file.Close()
 	aio, second := p.kindsOfAIO(ctx, src)
-	id, err := p.try(ctx, file, src, aio)
-	if err != nil && second != "" && ctx.Err() == nil {
-		first := err
-		if id, err = p.try(ctx, file, src, second); err == nil {
-			p.fallBack(ctx, "disks are read and written by threads: it failed with "+string(aio), first)
-		}
+	first := p.try(ctx, e, file, src, aio)
+	if first == nil || second == "" || ctx.Err() != nil || e.id != "" || unanswered(first) {
+		return first
 	}
-	if err != nil {
+	if err := p.try(ctx, e, file, src, second); err != nil {
 		return err
 	}
-	if e.at, err = p.locate(id); err != nil {
-		return errors.Join(err, p.undo(ctx, id))
-	}
-	e.id, e.src, e.kept = id, src, false
-	e.blocks, e.length, e.shown = file.blocks, file.length, file.length
+	p.fallBack(ctx, "disks are read and written by threads: it failed with "+string(aio), first)
 	return nil
 }
+
+// unanswered reports whether the VMM has not answered in time, and so has not refused.
+func unanswered(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
 // cacheOf returns how the host caches a new disk.
 func (p *Pool) cacheOf(src Source) hypervisor.DiskCache {
@@ -78,28 +74,37 @@ func (p *Pool) fallBack(ctx context.Context, why string, err error) {
 	}
 }
 
-// try attaches a disk under a new ID: a failed attempt may still hold its ID.
-func (p *Pool) try(ctx context.Context, file *opened, src Source, aio hypervisor.DiskAIO) (string, error) {
-	p.mu.Lock()
-	p.last++
-	id := fmt.Sprintf("disk-%d", p.last)
-	p.mu.Unlock()
+// try attaches a disk under a new ID: a failed attempt may still hold its ID. If what
+// it has left cannot be removed, the entry stays kept.
+func (p *Pool) try(ctx context.Context, e *entry, file *opened, src Source, aio hypervisor.DiskAIO) error {
+	e.id, e.src, e.kept = p.newID(), src, true
 	err := p.machine.Attach(ctx, hypervisor.Disk{
-		ID: id, File: file.File, ReadOnly: src.ReadOnly, Bus: p.opts.Bus, Cache: p.cacheOf(src), AIO: aio,
+		ID: e.id, File: file.File, ReadOnly: src.ReadOnly, Bus: p.opts.Bus, Cache: p.cacheOf(src), AIO: aio,
 		LogicalBlockSize: file.blocks.logical, PhysicalBlockSize: file.blocks.physical,
 	})
-	if err != nil {
-		return "", errors.Join(err, p.undo(ctx, id))
+	if err == nil {
+		e.at, err = p.locate(e.id)
 	}
-	return id, nil
+	if err != nil {
+		return errors.Join(err, p.undo(ctx, e))
+	}
+	e.kept = false
+	e.blocks, e.length, e.shown = file.blocks, file.length, file.length
+	return nil
+}
+
+func (p *Pool) newID() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	return fmt.Sprintf("disk-%d", p.last)
 }
 
 // undo removes what a failed attempt may have left.
-func (p *Pool) undo(ctx context.Context, id string) error {
+func (p *Pool) undo(ctx context.Context, e *entry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	_, err := p.takeOut(ctx, id)
-	return err
+	return p.detach(ctx, e)
 }
 
 func (p *Pool) locate(id string) (Disk, error) {
@@ -113,33 +118,26 @@ func (p *Pool) locate(id string) (Disk, error) {
 	return Disk{Driver: "scsi", Place: fmt.Sprintf("%s:%s", where.PCIPath, where.LUN)}, nil
 }
 
-// detach removes the entry's disk from the machine, if that can hot-unplug. The
-// caller holds the entry's turn.
+// detach removes the entry's disk from the machine. One that cannot hot-unplug keeps a
+// disk that it has confirmed, for the next user. The caller holds the entry's turn.
 func (p *Pool) detach(ctx context.Context, e *entry) error {
-	gone, err := p.takeOut(ctx, e.id)
-	if err != nil {
-		// A machine that has not run yet was not asked to unplug: the disk is
-		// still usable.
-		e.kept = !errdefs.IsFailedPrecondition(err)
-		return err
-	}
-	if gone {
-		e.id, e.kept = "", false
-	}
-	return nil
-}
-
-// takeOut removes a device from the machine. gone is false if the machine
-// cannot hot-unplug.
-func (p *Pool) takeOut(ctx context.Context, id string) (gone bool, err error) {
-	err = p.machine.Detach(ctx, id)
+	err := p.machine.Detach(ctx, e.id)
 	switch {
 	case err == nil, errdefs.IsNotFound(err), p.ended():
-		return true, nil
+		e.id, e.kept = "", false
+		return nil
 	case errdefs.IsNotImplemented(err):
-		return false, nil
+		if e.kept {
+			e.id, e.kept = "", false
+		}
+		return nil
+	case errdefs.IsFailedPrecondition(err):
+		// A machine that has not run yet was not asked to unplug: a disk that was
+		// usable still is.
+		return err
 	}
-	return false, err
+	e.kept = true
+	return err
 }
 
 // ended reports whether the machine has ended, with all its disks.

@@ -7,6 +7,8 @@
 //	     attach    ^                                 |     detach
 //	               | Use: detach, attach anew        | Release, detach failed
 //	               +──────────── kept <──────────────+──> Release: detach again
+//	                              ^ └──> DetachUnused: detach again
+//	none ── Use, neither attach nor its removal confirmed
 //
 // A file is identified by file system and inode, a block device by its number,
 // not by its path. The guest sees a block device's sector sizes (blocks.go), its

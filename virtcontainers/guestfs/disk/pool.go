@@ -62,6 +62,8 @@ type Pool struct {
 	plainAIO bool
 	// warnCached logs that a disk is not read and written by native AIO.
 	warnCached sync.Once
+	// unused has a value when a disk was left without a user.
+	unused chan struct{}
 }
 
 // entry is a file or block device that is or was in use.
@@ -82,14 +84,17 @@ type entry struct {
 	at            Disk
 	// users are the handles on it.
 	users map[*Disk]bool
-	// kept is set if the machine was asked to unplug the disk and did not. It
-	// may still do so.
+	// kept is set if the machine was asked to attach or to unplug the disk and has
+	// not confirmed it. It may still do so.
 	kept bool
 }
 
 // NewPool makes a Pool without disks.
 func NewPool(machine Machine, opts Options) *Pool {
-	return &Pool{machine: machine, opts: opts, disks: make(map[identity]*entry), users: make(map[*Disk]*entry)}
+	return &Pool{
+		machine: machine, opts: opts, disks: make(map[identity]*entry), users: make(map[*Disk]*entry),
+		unused: make(chan struct{}, 1),
+	}
 }
 
 // Use attaches a disk, unless it is attached, and returns a new handle on it.
@@ -136,9 +141,9 @@ func (p *Pool) use(ctx context.Context, src Source) (*Disk, error) {
 // ready attaches the disk if needed, with the access wanted. The caller holds
 // the entry's turn.
 func (p *Pool) ready(ctx context.Context, e *entry, f *found, src Source) error {
-	if e.kept { // The guest may still complete the unplug at any time: the disk is unusable.
+	if e.kept { // The machine may still attach or unplug it at any time: the disk is unusable.
 		if err := p.detach(ctx, e); err != nil {
-			return fmt.Errorf("an earlier detach of it has not succeeded: %w", err)
+			return fmt.Errorf("what an earlier attempt to attach or detach it left is still there: %w", err)
 		}
 	}
 	if e.id == "" {
@@ -158,9 +163,9 @@ func (p *Pool) Len() int {
 }
 
 // Release drops a handle; with the last one the disk is detached. The guest
-// must no longer use the disk. After an error the disk stays, and Release may
-// be called again. For a Disk that was already released, or nil, it does
-// nothing. It blocks while another call works on the same disk, within ctx.
+// must no longer use the disk. After an error the disk stays until DetachUnused,
+// and Release may be called again. For a Disk that was already released, or nil, it
+// does nothing. It blocks while another call works on the same disk, within ctx.
 func (p *Pool) Release(ctx context.Context, d *Disk) error {
 	e := p.holdUsed(d)
 	if e == nil {
@@ -219,8 +224,14 @@ func (p *Pool) drop(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e.refs--
-	if e.refs == 0 && e.id == "" && p.disks[e.key] == e {
+	switch {
+	case e.refs == 0 && e.id == "" && p.disks[e.key] == e:
 		delete(p.disks, e.key)
+	case e.unused():
+		select {
+		case p.unused <- struct{}{}:
+		default:
+		}
 	}
 }
 

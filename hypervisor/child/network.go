@@ -4,32 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
-
-// OnOwnThread runs f in a goroutine that is locked to a dedicated thread. The
-// thread ends with f, and with it everything that f changed about it. It is
-// never the process's main thread, which cannot end (the Go runtime parks it)
-// and whose namespaces are what /proc/PID/ns shows.
-func OnOwnThread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != os.Getpid() {
-			f()
-			return // without an unlock: the runtime ends the thread
-		}
-		locked := make(chan struct{})
-		go func() {
-			runtime.LockOSThread()
-			close(locked)
-			f()
-		}()
-		<-locked // this thread is occupied, so another one runs f
-		runtime.UnlockOSThread()
-	}()
-}
 
 // enterNetwork moves the calling thread, which must not be used for anything
 // else, into the network namespace at path.
