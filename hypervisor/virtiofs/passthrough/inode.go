@@ -24,7 +24,7 @@ const (
 // device returns the number of a file's device in its tree: 0 for that of the directory,
 // dir, and when there are too many. The inode numbers of these are the host's. The caller
 // holds mu.
-func (tb *table) device(t *tree, dir *node, k key, kind uint32) uint16 {
+func (tb *table) device(t *tree, dir *node, k key, kind uint16) uint16 {
 	// Directories with another device, and what is mounted, are file systems in the guest.
 	if k.dev == dir.key.dev || kind == unix.S_IFDIR || t != dir.tree {
 		return 0
