@@ -19,10 +19,16 @@ type Options struct {
 	// Policy returns how a mount at a path of the share ("" for the share's own
 	// root) is cached. It is called once for each, with a lock held.
 	Policy func(path string) Policy
+	// Requests returns how many requests of a guest that begins a session may be
+	// unanswered; nil is for MaxRequests.
+	Requests func() int
 	// Descriptors is the most descriptors that the FS may have open. 0 is half
 	// of the process's limit.
 	Descriptors int
 }
+
+// MaxRequests bounds the requests that a server takes before it has answered others.
+const MaxRequests = 512
 
 // FS is the share as a guest sees it.
 type FS struct {
@@ -41,6 +47,9 @@ func New(opts Options) (*FS, error) {
 			return nil, fmt.Errorf("read the limit of open files: %w", err)
 		}
 		opts.Descriptors = int(min(limit.Cur/2, 1<<16))
+	}
+	if opts.Requests == nil {
+		opts.Requests = func() int { return MaxRequests }
 	}
 	fs := &FS{opts: opts, handles: handles{limit: opts.Descriptors / 2}}
 	fs.nodes = table{byKey: map[key]*node{}, trees: map[uint64]*tree{}, slots: newSlots(opts.Descriptors / 4)}

@@ -15,10 +15,14 @@ const (
 
 	maxWrite = 1 << 20
 	maxPages = maxWrite / 4096
-	// background bounds the guest kernel's simultaneous readahead and
-	// write-back requests; see the pool of threads.
-	background = 64
 )
+
+// background returns how many requests for pages a guest's kernel may make that are not
+// answered, those that read ahead and write back, of all the requests that it may make.
+// It counts them for all mounts of the share, and none reads a page when there are so many
+// (fs/fuse/dev.c, fuse_block_alloc). So a mount that hangs is to need many for that, and
+// they are to leave room for the requests that are not about pages.
+func background(requests int) uint16 { return uint16(max(requests*3/4, 1)) }
 
 // wanted are the features that are accepted if the guest offers them (fuse.h,
 // "INIT request/reply flags"). Locks are not among them: the guest's kernel
@@ -53,9 +57,10 @@ func (fs *FS) init(_ *Thread, r *wire.Request) unix.Errno {
 	}
 	fs.reset()
 	fs.session.Store(newSession(in.Minor, in.Flags&wanted))
+	pages := background(fs.opts.Requests())
 	wire.Put(r, &fuse.InitOut{
 		Major: protocolMajor, Minor: protocolMinor, MaxReadAhead: in.MaxReadAhead, Flags: in.Flags & wanted,
-		MaxBackground: background, CongestionThreshold: background * 3 / 4,
+		MaxBackground: pages, CongestionThreshold: background(int(pages)),
 		MaxWrite: maxWrite, TimeGran: 1, MaxPages: maxPages,
 	})
 	return 0
