@@ -17,7 +17,8 @@ type Options struct {
 	// it, and must keep it open as long as the FS.
 	Root *os.File
 	// Policy returns how a mount at a path of the share ("" for the share's own
-	// root) is cached. It is called once for each, with a lock held.
+	// root) is cached. It is called once for each, with a lock held. If any is Direct, the
+	// share's own must be: a guest can then map files of which it caches nothing.
 	Policy func(path string) Policy
 	// Requests returns how many requests of a guest that begins a session may be
 	// unanswered; nil is for MaxRequests.
@@ -33,6 +34,7 @@ const MaxRequests = 512
 // FS is the share as a guest sees it.
 type FS struct {
 	opts    Options
+	own     *tree // the share's
 	nodes   table
 	handles handles
 	retries retries
@@ -64,7 +66,7 @@ func New(opts Options) (*FS, error) {
 	}
 	fs.nodes.uniqueMounts = stx.Mask&unix.STATX_MNT_ID_UNIQUE != 0
 	t := &tree{id: shareTree, mount: stx.Mnt_id, policy: opts.Policy("")}
-	fs.nodes.trees[t.mount] = t
+	fs.own, fs.nodes.trees[t.mount] = t, t
 	root := fs.nodes.add(key{ino: stx.Ino, dev: devOf(&stx)}, t, nil, "", unix.S_IFDIR)
 	fs.nodes.slots.insert(root, fd)
 	fs.nodes.slots.pin(root)

@@ -1,6 +1,8 @@
 package passthrough
 
 import (
+	"encoding/binary"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -32,6 +34,11 @@ const wanted = fuse.CAP_ASYNC_READ | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_BIG_WRIT
 	fuse.CAP_PARALLEL_DIROPS | fuse.CAP_POSIX_ACL | fuse.CAP_MAX_PAGES | fuse.CAP_CACHE_SYMLINKS |
 	fuse.CAP_SUBMOUNTS | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT | fuse.CAP_INIT_EXT
 
+// wantedToMap is likewise, of the upper 32 flags, for a share whose files are not cached: its
+// guest may map them for all the same (Linux 6.6). Others keep the refusal for the files
+// that must not be mapped so (appendsOnly).
+const wantedToMap = fuse.CAP_DIRECT_IO_ALLOW_MMAP >> 32
+
 // needed are those without which the guest would misread a reply, or its
 // requests would be misread.
 const needed = fuse.CAP_SUBMOUNTS | fuse.CAP_DONT_MASK | fuse.CAP_SETXATTR_EXT
@@ -45,7 +52,7 @@ type shortInit struct {
 // init begins a session. A rebooted guest begins another one, and has forgotten
 // everything.
 func (fs *FS) init(_ *Thread, r *wire.Request) unix.Errno {
-	in, _ := wire.In[shortInit](r)
+	in, rest := wire.In[shortInit](r)
 	if in == nil {
 		return unix.EINVAL
 	}
@@ -61,9 +68,17 @@ func (fs *FS) init(_ *Thread, r *wire.Request) unix.Errno {
 	wire.Put(r, &fuse.InitOut{
 		Major: protocolMajor, Minor: protocolMinor, MaxReadAhead: in.MaxReadAhead, Flags: in.Flags & wanted,
 		MaxBackground: pages, CongestionThreshold: background(int(pages)),
-		MaxWrite: maxWrite, TimeGran: 1, MaxPages: maxPages,
+		MaxWrite: maxWrite, TimeGran: 1, MaxPages: maxPages, Flags2: fs.upperFlags(in, rest),
 	})
 	return 0
+}
+
+// upperFlags returns the upper 32 flags that are accepted; rest follows in.
+func (fs *FS) upperFlags(in *shortInit, rest []byte) uint32 {
+	if in.Flags&fuse.CAP_INIT_EXT == 0 || len(rest) < 4 || !fs.own.policy.Direct {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(rest) & wantedToMap
 }
 
 func (fs *FS) destroy(*Thread, *wire.Request) unix.Errno {
