@@ -123,7 +123,9 @@ func (c *Container) sizeSteps() []step {
 	var pages []specs.LinuxHugepageLimit
 	return []step{
 		{"size", func(ctx context.Context) (err error) {
-			pages, err = c.sandbox.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
+			pages, err = c.sandbox.sizing.Admit(ctx, sizing.Container{
+				ID: c.ID, Name: bundle.ContainerName(c.Bundle.Spec.Annotations), Spec: c.Bundle.Spec, Pause: c.isPause(),
+			})
 			return err
 		}, nil},
 		{"hugepages", func(ctx context.Context) error {

@@ -3,7 +3,7 @@
 // or an exec. It knows neither containerd nor QEMU: the shim calls it, and it
 // calls a hypervisor.Monitor and the guest's agent.
 //
-// A sandbox boots by a list of named steps, each with its undo (boot.go). Its end
+// A sandbox starts by a list of named steps, each with its undo (plan.go, boot.go). Its end
 // runs the undos in reverse order.
 //
 //	          New                     exit of the first container,

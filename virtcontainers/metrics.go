@@ -75,7 +75,7 @@ func (s *Sandbox) writeStarts(t *prom.Text) {
 	s.client.WriteCalls(t)
 	t.Family("kata_shim_boot_step_seconds", prom.Gauge, "How long each step of the boot took.")
 	took := s.stepTimes()
-	for _, step := range s.bootSteps() {
+	for _, step := range s.startSteps() {
 		if d, done := took[step.name]; done {
 			t.Sample(d.Seconds(), "step", step.name)
 		}

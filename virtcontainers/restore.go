@@ -115,27 +115,17 @@ func (r *Restoration) most() *sizing.Most {
 	return &sizing.Most{VCPUs: m.MaxVCPUs, MemoryMiB: m.MaxMemoryMiB}
 }
 
-// restoring returns the steps of a boot in the order in which a sandbox continues
-// from a saved one. The machine's files are there before its state is, because
-// the share's server opens them again then. The devices that were taken before it
-// was saved come after.
-func (s *Sandbox) restoring(steps []step) []step {
-	byName := make(map[string]step, len(steps))
-	for _, step := range steps {
-		byName[step.name] = step
+// restoring returns the steps in the order in which a sandbox continues from a saved
+// one. The machine's files are there before its state is, because the share's server
+// opens them again then. The devices that were taken before it was saved come after.
+func (s *Sandbox) restoring(p *plan) []step {
+	files := step{"files", s.openSavedFiles, func(ctx context.Context) error { return s.opts.Restore.files.Release(ctx) }}
+	load := step{"load", s.loadSaved, nil}
+	p.vm.do, p.guest.do = s.launchAwaiting, s.rejoin
+	return []step{
+		p.state, p.netns, p.cgroup, p.standIns, p.share, files, p.user, p.vm, p.storage, p.hardware, p.account, load,
+		p.vsock, p.network, p.podStandIn, p.resume, p.agent, p.charge, p.forward, p.guest, p.management,
 	}
-	byName["files"] = step{"files", s.openSavedFiles, func(ctx context.Context) error { return s.opts.Restore.files.Release(ctx) }}
-	byName["vm"] = step{"vm", s.launchAwaiting, byName["vm"].undo}
-	byName["load"] = step{"load", s.loadSaved, nil}
-	byName["guest"] = step{"guest", s.rejoin, nil}
-	var ordered []step
-	for _, name := range []string{
-		"state", "netns", "cgroup", "standins", "share", "files", "user", "vm", "storage", "hardware", "account", "load",
-		"vsock", "network", "pod-standin", "resume", "agent", "charge", "forward", "guest", "management",
-	} {
-		ordered = append(ordered, byName[name])
-	}
-	return ordered
 }
 
 // openSavedFiles puts the container's files where the saved one's were.

@@ -239,7 +239,7 @@ func bootNew(ctx context.Context, platform Platform, opts Options, template ofTe
 		if opts.Restore == nil {
 			s.considerSpare(ctx)
 		}
-		err = s.boot.run(ctx, s.bootSteps())
+		err = s.boot.run(ctx, s.startSteps())
 	}
 	if err != nil {
 		s.end()
@@ -284,7 +284,7 @@ func (s *Sandbox) networkOptions() podnet.Options {
 	return podnet.Options{
 		Spec: s.opts.Network, Hostname: s.opts.Hostname, Config: s.opts.Config,
 		Open: s.platform.OpenNetwork, OpenForward: s.platform.OpenForward,
-		Pass: s.calls.enter, Queues: int(s.sizing.Initial().VCPUs),
+		Pass: s.calls.enter, Queues: s.sizing.NICQueues(),
 		Save: func(namespace string, made []byte) error {
 			return s.state.Update(func(r *persist.Record) { r.NetNS, r.Network = namespace, made })
 		},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -15,10 +14,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
-
-// machineSteps are the steps of a boot that need to know nothing of the pod, in
-// their order.
-var machineSteps = []string{"share", "user", "vm", "vsock", "storage", "hardware", "resume", "agent"}
 
 // Spare is a machine that runs and whose agent has answered, but which belongs
 // to no pod yet. One sandbox adopts it (Platform.Spare), or Close ends it.
@@ -59,20 +54,15 @@ func MakeSpare(ctx context.Context, platform Platform, id string, cfg *config.Co
 	return p, nil
 }
 
-// steps are the steps of a boot that a spare does.
+// steps are the steps of a boot that need to know nothing of the pod.
 func (p *Spare) steps() []step {
-	steps := slices.DeleteFunc(p.pod.bootSteps(), func(s step) bool {
-		return s.name != "state" && !slices.Contains(machineSteps, s.name)
-	})
-	for i, step := range steps {
-		if step.name == "share" {
-			steps[i].do = p.pod.openSpareFiles
-		}
-	}
-	return append(steps, step{name: "warm-up", do: func(ctx context.Context) (err error) {
+	b := p.pod.plan()
+	b.share.do = p.pod.openSpareFiles
+	warmUp := step{name: "warm-up", do: func(ctx context.Context) (err error) {
 		p.mounted, err = p.pod.warmUp(ctx, false)
 		return err
-	}})
+	}}
+	return []step{b.state, b.share, b.user, b.vm, b.vsock, b.storage, b.hardware, b.resume, b.agent, warmUp}
 }
 
 // openSpareFiles opens the files of a machine without a pod.
@@ -218,24 +208,19 @@ func (s *Sandbox) fits(p *Spare) error {
 	return err
 }
 
-// adopting replaces the steps that have been done for the sandbox's spare. The
-// first of them takes over all that they made, and its undo removes it. Of the
-// others only "agent" has an undo, which comes before that one.
-func (s *Sandbox) adopting(steps []step) []step {
-	for i, step := range steps {
-		switch {
-		case step.name == machineSteps[0]:
-			steps[i].do, steps[i].undo = s.adopt, s.endAdopted
-		case step.name == "agent":
-			steps[i].do = func(context.Context) error {
-				s.useAgent(s.spare.pod.client)
-				return nil
-			}
-		case slices.Contains(machineSteps, step.name):
-			steps[i].do, steps[i].undo = func(context.Context) error { return nil }, nil
-		}
+// adopting returns the steps of a boot for a sandbox with a spare, which has done some
+// of them. The first of those takes over all that they made, and its undo removes it. Of
+// the others only agent has an undo, which comes before that one.
+func (s *Sandbox) adopting(p *plan) []step {
+	p.share.do, p.share.undo = s.adopt, s.endAdopted
+	p.agent.do = func(context.Context) error {
+		s.useAgent(s.spare.pod.client)
+		return nil
 	}
-	return steps
+	for _, done := range []*step{&p.user, &p.vm, &p.vsock, &p.storage, &p.hardware, &p.resume} {
+		done.do, done.undo = func(context.Context) error { return nil }, nil
+	}
+	return p.boots()
 }
 
 // adopt takes over the spare's machine with its files.

@@ -14,53 +14,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// BootSteps names the steps of a boot, in order.
-func BootSteps() []string {
-	var names []string
-	for _, s := range new(Sandbox).bootSteps() {
-		names = append(names, s.name)
-	}
-	return names
-}
-
-// bootSteps returns the steps of the boot, in order, each with its undo.
-func (s *Sandbox) bootSteps() []step {
-	steps := []step{
-		{"state", s.openState, s.closeState},
-		{"netns", func(ctx context.Context) error { return s.network.Open(ctx) }, func(ctx context.Context) error { return s.network.Close(ctx) }},
-		{"cgroup", s.openCgroup, s.closeCgroup},
-		{"standins", s.openStandIns, func(ctx context.Context) error { return s.standIns.close(ctx, s.Containers()) }},
-		{"share", s.openFiles, func(ctx context.Context) error { return s.files.Close(ctx) }},
-		{"user", s.openJail, s.closeJail},
-		{"vm", s.launchVM, s.stopVM},
-		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
-		{"network", func(ctx context.Context) error { return s.network.Plug(ctx, s.vm) }, nil},
-		{"pod-standin", func(context.Context) error {
-			if !s.opts.StandIn {
-				return nil
-			}
-			return s.standIns.addOwn()
-		}, nil},
-		{"storage", func(ctx context.Context) error { return s.files.Attach(ctx, s.vm) }, nil},
-		{"hardware", s.attachDevices, nil},
-		{"account", func(ctx context.Context) error { return s.sizing.Account(ctx, s.vm, s.files.DaemonPID()) }, nil},
-		// The machine stops before what it uses goes away.
-		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, s.stopVM},
-		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
-		{"charge", func(ctx context.Context) error { return s.sizing.ChargeCPUs(ctx) }, nil},
-		{"forward", func(ctx context.Context) error { return s.network.Forward(ctx) }, func(ctx context.Context) error { return s.network.StopForward(ctx) }},
-		{"guest", s.setupGuest, nil},
-		{"management", s.openManagement, s.closeManagement},
-	}
-	switch {
-	case s.opts.Restore != nil:
-		return s.restoring(steps)
-	case s.spare != nil:
-		return s.adopting(steps)
-	}
-	return steps
-}
-
 // StateDir returns the directory of the sandboxes' records.
 func (p Platform) StateDir() string {
 	if p.states != "" {

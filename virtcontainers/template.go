@@ -243,20 +243,15 @@ func explainFull(dir string, err error) error {
 // templateSteps boot a machine and save it in dir. All of them are undone
 // afterwards.
 func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
-	steps := []step{
-		{"state", s.openState, s.closeState},
-		{"user", s.openJail, s.closeJail},
-		{"vm", func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }, s.stopVM},
-		// The first device has the same PCI slot in every machine that starts
-		// from this one. Without any device the guest would leave no room for
-		// others.
-		{"hardware", func(ctx context.Context) error { return s.attachRNG(ctx, s.opts.Config.Hypervisor.EntropySource) }, nil},
-		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
-		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, nil},
-		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
-		{"warm-up", func(ctx context.Context) error { _, err := s.warmUp(ctx, true); return err }, nil},
-		{"save", func(ctx context.Context) error { return s.saveTemplate(ctx, dir) }, nil},
-	}
+	p := s.plan()
+	p.vm.do = func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }
+	// The first device has the same PCI slot in every machine that starts from this
+	// one. Without any device the guest would leave no room for others.
+	p.hardware.do = func(ctx context.Context) error { return s.attachRNG(ctx, s.opts.Config.Hypervisor.EntropySource) }
+	p.resume.undo = nil
+	warmUp := step{"warm-up", func(ctx context.Context) error { _, err := s.warmUp(ctx, true); return err }, nil}
+	save := step{"save", func(ctx context.Context) error { return s.saveTemplate(ctx, dir) }, nil}
+	steps := []step{p.state, p.user, p.vm, p.hardware, p.vsock, p.resume, p.agent, warmUp, save}
 	if progress == nil {
 		return steps
 	}

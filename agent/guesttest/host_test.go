@@ -173,7 +173,7 @@ func boot(ctx context.Context, t *testing.T, qemu, initrd, tests string) string 
 	dir := t.TempDir()
 	// Parameters that the kernel does not know become the init's environment
 	// (Documentation/admin-guide/kernel-parameters.rst).
-	environment := fmt.Sprintf(" %s=%v %s=%v", erofsKey, hasErofs(), xfsKey, hasProgram("mkfs.xfs"))
+	environment := fmt.Sprintf(" %s=%v %s=%v %s=%s", erofsKey, hasErofs(), xfsKey, hasProgram("mkfs.xfs"), drawKey, os.Getenv(drawKey))
 	args := []string{
 		// As for a pod without KVM, both CPUs exist and one is offline: Linux
 		// 6.12 accepts a hot-plugged CPU only if it recognizes the hypervisor

@@ -12,13 +12,19 @@ import (
 // seed makes names' hashes unpredictable for a guest.
 var seed = maphash.MakeSeed()
 
+// syncs is the group of the share's syncs. It is none of a tree's, nor of a name's.
+const syncs = 1 << 62
+
 // groupOf returns a number for the group of requests that may hang together:
 // those of one mount. In the share's own tree, which has the mount points of
 // containers, even a lookup of a name uses the file system behind it, so there
-// each name is a group.
+// each name is a group, and a sync those of all mounted files, so syncs are another.
 func (p *pool) groupOf(r *wire.Request) uint64 {
 	tree := p.fs.Tree(r.Node())
-	if tree != 0 || r.Op() != wire.Lookup {
+	switch {
+	case tree == 0 && r.Op() == wire.Syncfs:
+		return syncs
+	case tree != 0 || r.Op() != wire.Lookup:
 		return uint64(tree)
 	}
 	_, name := wire.In[fuse.InHeader](r)

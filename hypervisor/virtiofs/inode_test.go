@@ -39,6 +39,100 @@ func TestInodesOfLayers(t *testing.T) {
 	}
 }
 
+// Files that are mounted one by one, as Kubernetes' subPath and "-v /a/file:/file" do, are
+// all in the file system of the directory below which they are mounted. In the guest two
+// of different file systems have different numbers, two mounts of one file have the same.
+func TestInodesOfFileMounts(t *testing.T) {
+	share, sources := t.TempDir(), t.TempDir()
+	files := filesOfTmpfs(t, sources, 3)
+	volume := filepath.Join(share, "volume")
+	if err := os.Mkdir(volume, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mountTmpfs(t, volume)
+	for name, source := range map[string]string{
+		"a": files[0], "a-again": files[0], "b": files[1], "c": files[2], "volume/a": files[0], "volume/a-again": files[0], "volume/b": files[1],
+	} {
+		bindFile(t, source, filepath.Join(share, name))
+	}
+	if hostInode(t, files[0]) != hostInode(t, files[1]) {
+		t.Skip("before Linux 5.9 two tmpfs do not number alike")
+	}
+	_, front := serveDir(t, share, passthrough.Rootfs)
+	c := rawClientOf(t, front).begin()
+	for at, dir := range map[string]uint64{"the share": 1, "a volume": c.mustLookup(1, "volume").NodeId} {
+		a, again, b := c.mustLookup(dir, "a"), c.mustLookup(dir, "a-again"), c.mustLookup(dir, "b")
+		if a.Ino != again.Ino {
+			t.Errorf("in %s a file that is mounted twice has inodes %d and %d", at, a.Ino, again.Ino)
+		}
+		if a.Ino == b.Ino {
+			t.Errorf("in %s two files have inode %d", at, a.Ino)
+		}
+		if got := ask[fuse.AttrOut](c, wire.Getattr, b.NodeId, &fuse.GetAttrIn{}); got.Ino != b.Ino {
+			t.Errorf("in %s the same file has inode %d, then %d", at, b.Ino, got.Ino)
+		}
+	}
+	if a := c.mustLookup(1, "a").Ino; a != hostInode(t, files[0]) {
+		t.Errorf("the first of the share's files has inode %d, want the host's, %d", a, hostInode(t, files[0]))
+	}
+}
+
+// Mounted files keep their numbers in a guest that is restored, in whatever order they are
+// found.
+func TestStateKeepsInodesOfFileMounts(t *testing.T) {
+	share := t.TempDir()
+	names := []string{"a", "b", "c"}
+	for i, source := range filesOfTmpfs(t, t.TempDir(), len(names)) {
+		bindFile(t, source, filepath.Join(share, names[i]))
+	}
+	m := newMachine(t, share)
+	m.boot()
+	before := map[string]uint64{}
+	for _, name := range names {
+		before[name] = m.mustLookup(1, name).Ino
+	}
+	m.open(m.mustLookup(1, "b").NodeId, unix.O_RDONLY) // found first
+	r := newMachine(t, share)
+	if err := r.load(m.mustSave()); err != nil {
+		t.Fatal(err)
+	}
+	r.resume()
+	for _, name := range names {
+		if got := r.mustLookup(1, name).Ino; got != before[name] {
+			t.Errorf("file %s had inode %d, and has %d", name, before[name], got)
+		}
+	}
+}
+
+// filesOfTmpfs makes files that are each the first one of a tmpfs.
+func filesOfTmpfs(t *testing.T, dir string, count int) (paths []string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("to mount needs root")
+	}
+	for i := range count {
+		at := filepath.Join(dir, fmt.Sprint(i))
+		mountAt(t, "tmpfs", at, "")
+		paths = append(paths, filepath.Join(at, "file"))
+		if err := os.WriteFile(paths[i], []byte(fmt.Sprint(i)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return paths
+}
+
+// bindFile mounts a file on a new one, until the test ends.
+func bindFile(t *testing.T, source, at string) {
+	t.Helper()
+	if err := os.WriteFile(at, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(source, at, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+}
+
 // overlayOfTwo mounts an overlay of two file systems that number alike: fileN and linkN are
 // one file of the Nth.
 func overlayOfTwo(t *testing.T) string {

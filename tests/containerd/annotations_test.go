@@ -16,7 +16,7 @@ import (
 func TestAnnotationsSetTheSize(t *testing.T) {
 	needVM(t)
 	const memory = "com.github.containers.virtcontainers.sandbox_mem"
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod, err := d.NewPod(ctx, "sized", oci.WithAnnotations(map[string]string{
 			memory: "400M", "com.github.containers.virtcontainers.sandbox_cpu": "1.5",
 			"io.katacontainers.config.hypervisor.kernel_params": "katabox.test=1",
@@ -49,7 +49,7 @@ func TestAnnotationsSetTheSize(t *testing.T) {
 // nothing.
 func TestAnnotationNotEnabled(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		const name = "io.katacontainers.config.hypervisor.default_memory"
 		spec := []oci.SpecOpts{oci.WithAnnotations(map[string]string{name: "512"})}
 		err := create(ctx, d, harness.ContainerConfig{Name: "wanting", Args: []string{"true"}, Spec: spec})

@@ -29,8 +29,8 @@ const (
 var publishedName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,15}$`)
 
 // containerNames are the annotations by which engines say what a pod's container
-// is called in the pod.
-var containerNames = []string{"io.kubernetes.cri.container-name", "io.kubernetes.cri-o.ContainerName"}
+// is called in the pod. The last is the kubelet's label, which CRI-O copies.
+var containerNames = []string{"io.kubernetes.cri.container-name", "io.kubernetes.cri-o.ContainerName", "io.kubernetes.container.name"}
 
 // PublishedSocket is a UNIX socket in a container that the host reaches by a
 // name.
@@ -64,7 +64,7 @@ func PublishedSockets(id string, annotations map[string]string) ([]PublishedSock
 			return nil, fmt.Errorf("annotation %s: %.100q: %w: %w", PublishAnnotation, word, err, errdefs.ErrInvalidArgument)
 		}
 		seen[s.Name] = true
-		if container == "" || container == containerName(annotations) {
+		if container == "" || container == ContainerName(annotations) {
 			list = append(list, s)
 		}
 	}
@@ -94,9 +94,9 @@ func parsePublished(word string) (s PublishedSocket, container string, err error
 	return PublishedSocket{Name: name, Path: where, Seqpacket: kind == seqpacketWord}, container, nil
 }
 
-// containerName returns the container's name in its pod, or "" if no annotation
-// has it.
-func containerName(annotations map[string]string) string {
+// ContainerName returns the container's name in its pod, or "" if no annotation
+// has it. A container that is created again has another id and the same name.
+func ContainerName(annotations map[string]string) string {
 	for _, key := range containerNames {
 		if name := annotations[key]; name != "" {
 			return name

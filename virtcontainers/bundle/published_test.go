@@ -19,6 +19,9 @@ var (
 	crioService = map[string]string{
 		"io.kubernetes.cri-o.ContainerType": "container", "io.kubernetes.cri-o.SandboxID": "pod", "io.kubernetes.cri-o.ContainerName": "web",
 	}
+	labeledService = map[string]string{
+		"io.kubernetes.cri-o.ContainerType": "container", "io.kubernetes.cri-o.SandboxID": "pod", "io.kubernetes.container.name": "web",
+	}
 )
 
 func published(of map[string]string, value string) ([]PublishedSocket, error) {
@@ -47,6 +50,7 @@ func TestPublishedSockets(t *testing.T) {
 		{service, "api=/run/api.sock x=db:/x Metrics_1.x=web:/m", []PublishedSocket{api, metrics}},
 		{service, "api=db:/run/api.sock", nil},
 		{crioService, "api=web:/run/api.sock x=db:/x", []PublishedSocket{api}},
+		{labeledService, "api=web:/run/api.sock x=db:/x", []PublishedSocket{api}},
 	} {
 		got, err := published(tt.of, tt.value)
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {

@@ -20,7 +20,7 @@ func TestWantedInLargeBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		allowed, err := allowanceOf(container("c1", 80<<30), container("c1", 80<<30).Spec.Linux.Resources)
+		allowed, err := p.allowanceOf(container("c1", 80<<30), container("c1", 80<<30).Spec.Linux.Resources)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,6 +67,11 @@ func (p *Pod) enterShimCgroup() error {
 }
 
 func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
+	if p.shimCgroup == nil { // otherwise QEMU begins there, and is charged there for its first memory
+		if err := p.checkHugepages(p.initial.MemoryMiB); err != nil {
+			return err
+		}
+	}
 	made, err := hostcgroup.New(hostcgroup.Options{
 		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, Name: p.opts.CgroupName,
 		Only: p.only(), Shim: p.shimCgroup,
@@ -112,6 +117,9 @@ func (p *Pod) orWithoutCgroup(ctx context.Context, err error) error {
 // with the minimum weight a guest would hardly boot on a busy host.
 func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
 	p.vm = vm
+	if hypervisor.OwnerOf(vm) != nil {
+		p.sharedMiB = p.initial.MemoryMiB
+	}
 	p.scoreOOM(ctx)
 	p.scoreDaemon(ctx, daemon)
 	if p.cgroup == nil {
@@ -197,17 +205,22 @@ func (p *Pod) tablesMiB(guestMiB uint64) uint64 {
 	return guestMiB / 64
 }
 
-// overheadMiB returns the room for what the VMM process needs beside the
-// guest's memory.
-func (p *Pod) overheadMiB() uint64 {
+// overheadMiB returns the room for what the VMM process needs beside the guest's memory.
+// A guest's first write to a page that its template has not costs two: the kernel
+// allocates the guest's and, in the shared file, one of zeros (mm/memory.c, do_cow_fault;
+// mm/shmem.c, shmem_fault), and charges the process for both.
+func (p *Pod) overheadMiB() uint64 { return p.sharedMiB + vmOverheadMiB + p.translationMiB() }
+
+// translationMiB returns the room for what TCG keeps.
+func (p *Pod) translationMiB() uint64 {
 	code := p.opts.Config.Hypervisor.TranslationMiB
 	switch {
 	case p.opts.Accel != hypervisor.AccelTCG:
-		return vmOverheadMiB
+		return 0
 	case code == 0:
-		return vmOverheadMiB + tcgMiB
+		return tcgMiB
 	}
-	return vmOverheadMiB + tcgTablesMiB + code
+	return tcgTablesMiB + code
 }
 
 // chargeVM moves the machine, whose guest has or is about to have that much
@@ -231,7 +244,7 @@ func (p *Pod) chargeUnder(ctx context.Context, guestMiB uint64, limits hostcgrou
 	if err := p.bound(guestMiB); err != nil {
 		return err
 	}
-	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads()}
+	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20, Threads: p.vmThreads(), Hugepages: p.hugepagesMiB() << 20}
 	if p.booted {
 		var err error
 		if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
@@ -255,6 +268,10 @@ func (p *Pod) logShort(ctx context.Context, vm hostcgroup.VM, short hostcgroup.S
 	if short.Threads > 0 {
 		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short.Threads, "vm": vm.Threads}).
 			Info("the pod's limit of threads leaves no room for the virtual machine, which is not accounted to the pod")
+	}
+	if short.Hugepages > 0 {
+		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": vm.Hugepages - short.Hugepages, "vm": vm.Hugepages}).
+			Info("the pod's limit of huge pages leaves no room for the virtual machine, which is not accounted to the pod")
 	}
 }
 

@@ -16,6 +16,8 @@
 // spare, StartPlain has it start with their size, and the first Admit grows it to
 // the pod's (plain.go).
 //
+// A limit of the pod itself counts once, however many containers have it (whole.go).
+//
 // All containers together have the host's limits of memory and threads for the pod in
 // the guest too (together.go, threads.go), and the pages of its limits of huge pages, if
 // their specs have no limits themselves (podhugepages.go). What other programs do to the

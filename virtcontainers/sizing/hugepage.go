@@ -48,3 +48,26 @@ func wholePages(mib, page uint64) uint64 {
 	}
 	return (mib + page - 1) / page * page
 }
+
+// hugepagesMiB returns how much memory of huge pages the machine may ever have.
+func (p *Pod) hugepagesMiB() uint64 {
+	if p.hugePageMiB == 0 {
+		return 0
+	}
+	return p.MostMiB()
+}
+
+// checkHugepages fails if the whole pod must be in its own cgroup, above which a limit
+// allows too few huge pages for that much memory. The kubelet sets one of 0 for each size
+// that the pod has not requested (k8s.io/kubernetes pkg/kubelet/cm, maybeSetHugetlb), and
+// QEMU would only say that it cannot allocate memory.
+func (p *Pod) checkHugepages(memoryMiB uint64) error {
+	if !p.only() || p.hugePageMiB == 0 {
+		return nil
+	}
+	if err := p.above.CheckHugepages(memoryMiB); err != nil {
+		return fmt.Errorf("hypervisor.qemu.enable_hugepages with runtime.sandbox_cgroup_only: "+
+			"set one of them to false, or raise the limit: %w", err)
+	}
+	return nil
+}

@@ -88,10 +88,15 @@ type Pod struct {
 	machine     resource.Machine
 	most        Most
 	hugePageMiB uint64
+	// nicQueues is NICQueues; StartPlain does not change it.
+	nicQueues uint32
 	// whole is what all its containers together may use, the zero value if the engine
-	// has not said. What an update has made outdated is zero. Changed only by the
-	// holder of resizes.
+	// has not said. What a container's new limits have made outdated is zero. Changed only
+	// by the holder of resizes.
 	whole resource.Need
+	// parts are what each container, by its name in the pod, may use or last could.
+	// Changed only by the holder of resizes.
+	parts map[string]resource.Need
 	// above is where the host's limits for the pod are, first what they were at New; the
 	// zero value if they could not be read.
 	above     hostcgroup.Above
@@ -104,6 +109,9 @@ type Pod struct {
 	shimCgroup *hostcgroup.Existing // nil for none
 	vm         hypervisor.VM
 	guest      Guest
+	// sharedMiB is how much memory the machine maps privately of its template's; 0 for a
+	// machine with memory that is all its own.
+	sharedMiB uint64
 
 	leaving leaving
 
@@ -145,7 +153,8 @@ type Pod struct {
 // New chooses the size that the machine starts with. It fails when the hints
 // cannot be parsed or the host cannot provide the memory backing.
 func New(ctx context.Context, opts Options) (*Pod, error) {
-	p := &Pod{opts: opts, resizes: ctxmutex.New(), smaller: make(chan struct{}, 1), admitted: make(map[string]*allowance)}
+	p := &Pod{opts: opts, resizes: ctxmutex.New(), smaller: make(chan struct{}, 1)}
+	p.parts, p.admitted = make(map[string]resource.Need), make(map[string]*allowance)
 	p.leaving.done = make(chan struct{})
 	if err := p.choose(ctx); err != nil {
 		return nil, err
@@ -168,10 +177,13 @@ func (p *Pod) letGo() { p.resizes.Unlock() }
 
 // Container is what sizing needs to know about a container.
 type Container struct {
-	ID   string
+	ID string
+	// Name is the container's in its pod, which it keeps when it is created again with
+	// another ID; empty if the engine has not said.
+	Name string
 	Spec *specs.Spec
-	// Pause marks the pod's pause container: its OOM score and its CPUs do not
-	// count beside those of the other containers.
+	// Pause marks the pod's pause container: it needs no part of the machine, and its OOM
+	// score and its CPUs do not count beside those of the other containers.
 	Pause bool
 }
 
@@ -185,10 +197,13 @@ type allowance struct {
 	place  resource.Place
 }
 
-func allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) {
-	need, err := resource.OfContainer(limits)
+func (p *Pod) allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) {
+	need, err := p.opts.Hints.need(limits)
 	if err != nil {
 		return nil, err
+	}
+	if c.Pause {
+		need = resource.Need{}
 	}
 	place, err := resource.PlaceOf(limits)
 	if err != nil {
@@ -205,7 +220,7 @@ func allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) 
 // reserve. There are none if the containers' specs have their own limits, or before the
 // first Admit of one that has not.
 func (p *Pod) Admit(ctx context.Context, c Container) (pages []specs.LinuxHugepageLimit, err error) {
-	allowed, err := allowanceOf(c, c.Spec.Linux.Resources)
+	allowed, err := p.allowanceOf(c, c.Spec.Linux.Resources)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +228,7 @@ func (p *Pod) Admit(ctx context.Context, c Container) (pages []specs.LinuxHugepa
 		return nil, err
 	}
 	defer p.letGo()
-	allowed.need = allowed.need.Under(p.whole)
+	allowed.need = p.admitPart(c, allowed.need)
 	if err := p.admitHugepages(ctx, c); err != nil {
 		return nil, err
 	}
@@ -243,7 +258,7 @@ func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(
 	if before == nil {
 		return apply(&update) // it has ended, and the agent reports that
 	}
-	allowed, err := allowanceOf(before.Container, resource.Updated(before.limits, &update))
+	allowed, err := p.allowanceOf(before.Container, resource.Updated(before.limits, &update))
 	if err != nil {
 		return err
 	}
@@ -256,7 +271,7 @@ func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(
 		p.replace(id, allowed, before)
 		return err
 	}
-	p.whole = p.whole.Outdated(before.need, allowed.need)
+	p.updatePart(before.Container, before.need, allowed.need)
 	return nil
 }
 

@@ -265,3 +265,56 @@ func TestShrinkWaitsUntilAwake(t *testing.T) {
 		t.Errorf("%d MiB in the end, had %d", now, before)
 	}
 }
+
+// The CPUs on which a pause container runs (CRI-O's infra_ctr_cpuset) are no vCPUs.
+func TestPauseNeedsNothing(t *testing.T) {
+	p := newPod(t)
+	pause := container("pod", 256<<20)
+	pause.Pause, pause.Spec.Linux.Resources.CPU = true, &specs.LinuxCPU{Cpus: "0-2"}
+	if _, err := p.Admit(t.Context(), pause); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.wanted(); got.VCPUs != 1 || got.MemoryMiB != 256 {
+		t.Errorf("a pod of a pause container should have %d vCPUs and %d MiB, want 1 and 256", got.VCPUs, got.MemoryMiB)
+	}
+}
+
+// A pod of Kubernetes has no vCPUs for CPUs of the node that it shares with other pods.
+func TestSharedCPUsOfKubernetes(t *testing.T) {
+	kubernetes := map[string]string{"io.kubernetes.cri.sandbox-cpu-shares": "2"}
+	for name, test := range map[string]struct {
+		hints Hints
+		want  uint32
+	}{
+		"containerd": {Hints{Annotations: kubernetes}, 1},
+		"CRI-O":      {Hints{Annotations: map[string]string{"pod-linux-resources.crio.io": `{"cpu_shares":2}`}}, 1},
+		"no pause":   {Hints{Pod: &specs.LinuxResources{}}, 1},
+		"Docker":     {Hints{}, 4},
+	} {
+		p := newPod(t)
+		p.opts.Hints = test.hints
+		c, shares := container("c", 0), uint64(2)
+		c.Spec.Linux.Resources.CPU = &specs.LinuxCPU{Cpus: "0-2", Shares: &shares}
+		if _, err := p.Admit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.wanted().VCPUs; got != test.want {
+			t.Errorf("%s: the machine should have %d vCPUs, want %d", name, got, test.want)
+		}
+	}
+}
+
+// A machine of static size has no vCPUs for the CPUs of the pause container.
+func TestStaticSizeWithoutPause(t *testing.T) {
+	p, shares := newPod(t), uint64(2)
+	p.opts.Hints = Hints{
+		Annotations: map[string]string{"io.kubernetes.cri-o.PodLinuxResources": `{"cpu_shares":2}`},
+		Limits:      &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "0-2", Shares: &shares}},
+	}
+	if err := p.choose(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.initial.VCPUs != 1 {
+		t.Errorf("%d vCPUs, want 1", p.initial.VCPUs)
+	}
+}

@@ -81,3 +81,40 @@ func TestWholeOfEngines(t *testing.T) {
 		}
 	}
 }
+
+// A container that comes back with other limits has been changed without an update, as
+// Kubernetes does by resizePolicy RestartContainer.
+func TestRestartWithOtherLimits(t *testing.T) {
+	const mib = 1 << 20
+	for name, test := range map[string]struct {
+		pod, first, again int64 // MiB
+		want              uint64
+	}{
+		"a sum":            {200, 100, 200, 256 + 400},
+		"the pod's limits": {200, 200, 300, 256 + 300},
+		"no change":        {200, 200, 200, 256 + 200},
+	} {
+		p := newPod(t)
+		var err error
+		p.whole, err = resource.OfAnnotations(map[string]string{"io.kubernetes.cri.sandbox-memory": fmt.Sprint(test.pod * mib)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		admit := func(name string, attempt int, limit int64) {
+			c := container(fmt.Sprint(name, attempt), limit*mib)
+			c.Name = name
+			if _, err := p.Admit(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		admit("a", 0, test.first)
+		admit("b", 0, test.first)
+		for _, name := range []string{"a", "b"} {
+			p.Release(name + "0")
+			admit(name, 1, test.again)
+		}
+		if got, want := p.wanted().MemoryMiB, (test.want+127)/128*128; got != want {
+			t.Errorf("%s: the machine should have %d MiB, want %d", name, got, want)
+		}
+	}
+}

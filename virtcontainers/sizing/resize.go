@@ -126,6 +126,9 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 	if want <= p.memoryMiB {
 		return nil
 	}
+	if err := p.checkHugepages(want); err != nil {
+		return err
+	}
 	if p.cgroup != nil {
 		if err := p.orWithoutCgroup(ctx, p.chargeVM(ctx, want)); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
@@ -30,7 +31,7 @@ func (p *Pod) choose(ctx context.Context) error {
 		return err
 	}
 	if p.static() {
-		own, err := resource.OfContainer(p.opts.Hints.Limits)
+		own, err := p.opts.Hints.own()
 		if err != nil {
 			return err
 		}
@@ -47,6 +48,7 @@ func (p *Pod) choose(ctx context.Context) error {
 	warnOf(ctx, own)
 	p.machine = machine
 	p.startAs(own)
+	p.nicQueues = own.VCPUs
 	return nil
 }
 
@@ -58,6 +60,27 @@ func (h Hints) whole() (resource.Need, error) {
 	}
 	return resource.OfAnnotations(h.Annotations)
 }
+
+// own returns the need of the sandbox's own container: a pod of CRI has only a pause
+// container there. It fails with errdefs.ErrInvalidArgument.
+func (h Hints) own() (resource.Need, error) {
+	if h.cri() {
+		return resource.Need{}, nil
+	}
+	return resource.OfContainer(h.Limits)
+}
+
+// need returns the need of a container with those limits. It fails with
+// errdefs.ErrInvalidArgument.
+func (h Hints) need(limits *specs.LinuxResources) (resource.Need, error) {
+	if h.cri() {
+		return resource.OfKubelet(limits)
+	}
+	return resource.OfContainer(limits)
+}
+
+// cri reports whether the pod is one of CRI, the kubelet's.
+func (h Hints) cri() bool { return h.Pod != nil || resource.HasPod(h.Annotations) }
 
 // startAs sets the size that the machine starts with.
 func (p *Pod) startAs(size resource.Size) {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/katabox/katabox/virtcontainers/config"
 )
 
 // threadCgroup makes a cgroup on the host with a limit of threads, and returns the path
@@ -86,5 +88,54 @@ func TestThreadsAreWatched(t *testing.T) {
 	}
 	if g.threads != 88 {
 		t.Errorf("the guest has a limit of %d threads, want 88", g.threads)
+	}
+}
+
+// A machine's threads are its vCPUs', those of QEMU's pools for disks with the kernel's for
+// io_uring, and the kernel's of vhost.
+func TestThreadsOfAMachine(t *testing.T) {
+	uring := uint64(min(128, 4*config.HostCPUs()))
+	for name, test := range map[string]struct {
+		change func(*config.Hypervisor)
+		want   uint64
+	}{
+		"threads":                 {func(h *config.Hypervisor) { h.BlockAIO, h.DisableVhostNet = config.AIOThreads, true }, 4 + 64 + 64 + 1},
+		"vhost-net for each vCPU": {func(h *config.Hypervisor) { h.BlockAIO, h.DefaultVCPUs = config.AIONative, 3 }, 4 + 64 + 64 + 1 + 3*8},
+		"io_uring":                {func(h *config.Hypervisor) { h.BlockAIO, h.DisableVhostNet = config.AIOUring, true }, 4 + 64 + uring + 64 + 1},
+		"io_uring in threads for disks": {func(h *config.Hypervisor) {
+			h.BlockAIO, h.DisableVhostNet, h.IndepIOThreads = config.AIOUring, true, 2
+		}, 4 + 3*(64+uring) + 2 + 64 + 1},
+	} {
+		c := new(config.Config)
+		c.Hypervisor.DefaultVCPUs, c.Hypervisor.MaxVCPUs, c.Hypervisor.MemoryMiB, c.Hypervisor.MaxMemoryMiB = 1, 4, 256, 1024
+		test.change(&c.Hypervisor)
+		p, err := New(t.Context(), Options{SandboxID: "pod", Config: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.vmThreads(); got != test.want {
+			t.Errorf("%s: %d threads, want %d", name, got, test.want)
+		}
+	}
+	for cpus, want := range map[int]uint64{1: 4, 31: 124, 32: 128, 512: 128} {
+		if got := uringWorkers(cpus); got != want {
+			t.Errorf("io_uring on %d CPUs: %d threads, want %d", cpus, got, want)
+		}
+	}
+}
+
+// A machine that starts with a template's size has as many queues as one that boots.
+func TestNICQueuesOfTheOwnSize(t *testing.T) {
+	c := new(config.Config)
+	c.Hypervisor.DefaultVCPUs, c.Hypervisor.MaxVCPUs, c.Hypervisor.MemoryMiB, c.Hypervisor.MaxMemoryMiB = 3, 4, 256, 1024
+	plain := *c
+	plain.Hypervisor.DefaultVCPUs = 1
+	c.Plain = &plain
+	p, err := New(t.Context(), Options{SandboxID: "pod", Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := p.StartPlain(); !ok || p.Initial().VCPUs != 1 || p.NICQueues() != 3 {
+		t.Errorf("started plain: %v, with %d vCPUs and %d queues", ok, p.Initial().VCPUs, p.NICQueues())
 	}
 }

@@ -34,7 +34,7 @@ type guestLimits struct {
 // has none.
 func (p *Pod) openAbove(ctx context.Context) {
 	var err error
-	if p.above, err = hostcgroup.OpenAbove(p.opts.CgroupRoot, p.opts.CgroupsPath); err != nil {
+	if p.above, err = hostcgroup.OpenAbove(p.opts.CgroupRoot, p.opts.CgroupsPath, p.hugePageMiB); err != nil {
 		log.G(ctx).WithError(err).Warn("the pod does not follow the limits of its cgroup on the host")
 	}
 }

@@ -192,18 +192,3 @@ func (fs *FS) statfs(t *Thread, r *wire.Request) unix.Errno {
 	})
 	return 0
 }
-
-// syncfs flushes the file system that a directory is on.
-func (fs *FS) syncfs(t *Thread, r *wire.Request) unix.Errno {
-	n, fd, errno := fs.dir(t, r.Node())
-	if errno != 0 {
-		return errno
-	}
-	defer fs.leave(n)
-	open, errno := openDir(fd)
-	if errno != 0 {
-		return errno
-	}
-	defer unix.Close(open)
-	return errnoOf(unix.Syncfs(open))
-}

@@ -21,6 +21,9 @@
 // inside a volume, because such a mount is held only while it is used (lent.go). If a
 // tree's files have several devices, their inode numbers say which (inode.go).
 //
+// A mount on a file is a tree, too, but no submount: for the guest the file is in the file
+// system around it, which has its inode number (inode.go) and whose sync is its (sync.go).
+//
 // A proc file system of the host does not show this process to a guest, and gives no
 // access to the memory of others (processes.go). What the host's kernel makes when it is
 // read is not cached (generated.go). The space of files that the host deletes becomes

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The guest sees a tree as one file system, with one st_dev. Some of the host's have
-// several in one mount: overlayfs whose layers are on different file systems gives a
-// layer's files a device, and numbers of their own (Linux, Documentation/filesystems/
-// overlayfs.rst, "Inode properties"). So the number that the guest is given says which
-// device it is of, or tar and cp would take two files with names elsewhere for one.
+// The guest sees a tree as one file system, with one st_dev, and with it the files that are
+// mounted in it one by one. Each of these has the device of its file system on the host.
+// Some file systems have several in one mount: overlayfs whose layers are on different file
+// systems gives a layer's files a device, and numbers of their own (Linux, Documentation/
+// filesystems/overlayfs.rst, "Inode properties"). So the number that the guest is given says
+// which device it is of, or tar, cp and cmp would take two files for one with two names.
 
 const (
 	// deviceBit is the lowest bit of the device in a number. Numbers stay below 2^53,
@@ -21,23 +22,32 @@ const (
 	maxDevices = 1<<12 - 1
 )
 
-// device returns the number of a file's device in its tree: 0 for that of the directory,
-// dir, and when there are too many. The inode numbers of these are the host's. The caller
-// holds mu.
-func (tb *table) device(t *tree, dir *node, k key, kind uint16) uint16 {
-	// Directories with another device, and what is mounted, are file systems in the guest.
-	if k.dev == dir.key.dev || kind == unix.S_IFDIR || t != dir.tree {
+// device returns the number of the device of a file in its tree, that of the directory,
+// dir: 0 for the directory's device, and when there are too many. The inode numbers of
+// these are the host's. The caller holds mu.
+func (tb *table) device(dir *node, k key, kind uint16) uint16 {
+	// Directories with another device, and those that are mounted, are file systems in
+	// the guest.
+	if k.dev == dir.key.dev || kind == unix.S_IFDIR {
 		return 0
 	}
+	t := dir.tree
 	if at := slices.Index(t.devices, k.dev); at >= 0 {
-		return uint16(at + 1)
+		return uint16(at)
 	}
 	t.growDevices(tb.savedDevices) // those keep their numbers
-	if len(t.devices) == maxDevices {
+	switch {
+	case t.id == shareTree && t.devices[0] == 0:
+		// No container sees a file of the share's own device, so the first one's files,
+		// such as /etc/hosts, have the host's numbers: a 32-bit program without large
+		// file support cannot stat a file with a greater one (EOVERFLOW).
+		t.devices[0] = k.dev
+		return 0
+	case len(t.devices) > maxDevices:
 		return 0
 	}
 	t.devices = append(t.devices, k.dev)
-	return uint16(len(t.devices))
+	return uint16(len(t.devices) - 1)
 }
 
 // keepDevice gives a device the number that it had when the node's state was saved,
@@ -47,14 +57,15 @@ func (t *tree) keepDevice(dev uint32, number uint16) {
 		return
 	}
 	t.growDevices(number)
-	if t.devices[number-1] == 0 {
-		t.devices[number-1] = dev
+	if t.devices[number] == 0 {
+		t.devices[number] = dev
 	}
 }
 
-// growDevices makes room for a number of devices, of which no file has 0.
-func (t *tree) growDevices(n uint16) {
-	if missing := int(n) - len(t.devices); missing > 0 {
+// growDevices makes room for the numbers up to one. No file has the device 0, which those
+// that are free have.
+func (t *tree) growDevices(number uint16) {
+	if missing := int(number) + 1 - len(t.devices); missing > 0 {
 		t.devices = append(t.devices, make([]uint32, missing)...)
 	}
 }

@@ -255,8 +255,8 @@ func (l *loader) settle(n, parent *node, fd int) (spare int) {
 	}
 	n.key, n.tree, n.parent = k, tree, parent
 	l.from[n.id-1].owner = user{stx.Uid, stx.Gid}
-	tree.keepDevice(k.dev, n.device)
-	n.device = tb.device(tree, parent, k, n.kind)
+	parent.tree.keepDevice(k.dev, n.device)
+	n.device = tb.device(parent, k, n.kind)
 	tb.byKey[k] = n
 	parent.refs++
 	tree.nodes++

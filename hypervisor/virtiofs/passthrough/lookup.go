@@ -166,7 +166,7 @@ func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []in
 	}
 	n = tb.add(k, tree, dir, name, kind)
 	n.stamp.Store(stamp)
-	n.device = tb.device(tree, dir, k, kind)
+	n.device = tb.device(dir, k, kind)
 	return n, nil, 0
 }
 

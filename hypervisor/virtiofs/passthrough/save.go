@@ -123,13 +123,7 @@ func (fs *FS) checkNames(ctx context.Context, t *Thread, handles []*handle) erro
 }
 
 // owner returns the owner of an open file, root if that is not known.
-func (h *handle) owner() user {
-	var st unix.Stat_t
-	if unix.Fstat(h.fd, &st) != nil {
-		return root
-	}
-	return user{st.Uid, st.Gid}
-}
+func (h *handle) owner() user { return ownerOf(h.fd) }
 
 // absent reports whether an error means that a file is not where it was.
 func absent(errno unix.Errno) bool {

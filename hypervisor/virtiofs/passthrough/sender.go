@@ -44,3 +44,12 @@ func (fs *FS) orAsOwner(t *Thread, n *node, owner func() user, do func() unix.Er
 	}
 	return t.serveAs(owner(), do)
 }
+
+// ownerOf returns the owner of a file, root if that is not known.
+func ownerOf(fd int) user {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return root
+	}
+	return user{st.Uid, st.Gid}
+}

@@ -329,9 +329,9 @@ func TestStateErrorClasses(t *testing.T) {
 // restored, in whatever order the devices are found.
 func TestStateKeepsDevices(t *testing.T) {
 	tb := &table{savedDevices: 3}
-	tr := &tree{}
+	tr := &tree{id: shareTree + 1}
 	dir := &node{tree: tr, key: key{dev: 1}}
-	number := func(dev uint32) uint16 { return tb.device(tr, dir, key{dev: dev}, regular) }
+	number := func(dev uint32) uint16 { return tb.device(dir, key{dev: dev}, regular) }
 	tr.keepDevice(20, 2)
 	tr.keepDevice(30, 2) // a lie
 	if got := number(20); got != 2 {
@@ -354,5 +354,25 @@ func TestStateKeepsDevices(t *testing.T) {
 	}
 	if fs.nodes.savedDevices != maxDevices {
 		t.Errorf("the most that was loaded is %d", fs.nodes.savedDevices)
+	}
+}
+
+// Of the files that are mounted in the share those of one device have the host's numbers,
+// in a restored guest the same ones.
+func TestStateKeepsDevicesOfShare(t *testing.T) {
+	tb := &table{savedDevices: 1}
+	tr := &tree{id: shareTree}
+	dir := &node{tree: tr, key: key{dev: 1}}
+	for _, file := range []struct {
+		dev         uint32
+		saved, want uint16
+	}{{dev: 20, saved: 1, want: 1}, {dev: 30, saved: 0, want: 0}, {dev: 30, saved: 1, want: 0}, {dev: 40, saved: 0, want: 2}, {dev: 20, saved: 0, want: 1}} {
+		tr.keepDevice(file.dev, file.saved)
+		if got := tb.device(dir, key{dev: file.dev}, regular); got != file.want {
+			t.Errorf("%+v: number %d", file, got)
+		}
+	}
+	if got := tb.device(dir, key{dev: 50}, directory); got != 0 {
+		t.Errorf("a directory's device has number %d", got)
 	}
 }

@@ -67,7 +67,7 @@ type tree struct {
 	// table.mu guards the following.
 	nodes   int
 	dead    bool
-	devices []uint32 // inode.go
+	devices []uint32 // by their numbers (inode.go)
 }
 
 // dirFlags returns the caching flags of the reply to an open of a directory.

@@ -117,6 +117,20 @@ func TestStartWithoutSandbox(t *testing.T) {
 	}
 }
 
+// The step that fails is in the variable, or in the file that it names.
+func TestFailpoint(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "step")
+	if err := os.WriteFile(file, []byte("guest\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]string{"": "", "resume": "resume", "@" + file: "guest"} {
+		t.Setenv(platform.FailpointEnv, value)
+		if got := platform.Host(t.Context()).Failpoint; got != want {
+			t.Errorf("%s=%s: step %q, want %q", platform.FailpointEnv, value, got, want)
+		}
+	}
+}
+
 func TestHost(t *testing.T) {
 	t.Setenv(platform.FailpointEnv, "resume")
 	p := platform.Host(context.Background())

@@ -103,13 +103,16 @@ func units(tier string, packages []string) []suite {
 	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
 		return slices.Contains(booting, p) || slices.Contains(apart, p)
 	})
-	race, boot := []string{"-race"}, []string{"-p", "1"}
+	race, boot := []string{"-race", "-p", "4"}, []string{"-p", "1"} // the longest packages mostly wait
 	if tier == tierQuick {
 		race, boot = append(race, "-short"), append(boot, "-short")
 	}
 	rows := []suite{
 		{name: "units", packages: others, flags: race, needs: engines, timeout: 25 * time.Minute},
-		{name: "units-boot", packages: booting, flags: boot, needs: []string{needBuild}, vm: true, timeout: 25 * time.Minute},
+		{ // one in three containers that are started by both ways
+			name: "units-boot", packages: booting, flags: boot, env: []string{drawnOnce("KATABOX_TEST_GUEST_DRAW", "3/")},
+			needs: []string{needBuild}, vm: true, timeout: 25 * time.Minute,
+		},
 	}
 	if tier == tierAll {
 		rows = append(rows, suite{ // the seeds of all targets are among the units
@@ -167,7 +170,7 @@ func allMachines(containerd []testFunc) []suite {
 	rows := append([]suite{{
 		name: "cri", packages: []string{"./tests/cri"}, needs: append([]string{needCRITools}, engines...),
 		uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
-	}}, sharded(oldest, 2)...)
+	}}, sharded(oldest, 3)...)
 	rows = slices.Concat(rows, sharded(newest, 3), aspects(), clients())
 	warm(rows)
 	return rows
@@ -215,8 +218,8 @@ func aspects() []suite {
 			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		{ // one in two pairs of a moment and a victim
-			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=2", chaosSeed()},
+		{ // one in three pairs of a moment and a victim
+			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=3", drawnOnce("KATABOX_CHAOS_SEED", "")},
 			needs: engines, vm: true, timeout: 30 * time.Minute,
 		},
 		{ // most of it waits for what a guest does not answer
@@ -247,11 +250,10 @@ func aspects() []suite {
 	}
 }
 
-// chaosSeed returns the variable that draws the pairs: the second try of a pair
-// must draw it again.
-func chaosSeed() string {
-	const name = "KATABOX_CHAOS_SEED"
-	return name + "=" + cmp.Or(os.Getenv(name), strconv.FormatUint(rand.Uint64(), 10))
+// drawnOnce returns a variable with the value that it has in the environment, or with
+// a random number after prefix: a second try must draw what the first one drew.
+func drawnOnce(variable, prefix string) string {
+	return variable + "=" + cmp.Or(os.Getenv(variable), prefix+strconv.FormatUint(rand.Uint64(), 10))
 }
 
 // clients returns the suites of the engines and programs that start pods.

@@ -49,23 +49,25 @@ func TestTableHolds(t *testing.T) {
 	}
 }
 
-// What the chaos suite draws is the same in the second try.
-func TestChaosIsDrawnOnce(t *testing.T) {
-	seed := func() string {
-		for _, s := range tableOf(t, tierAll) {
-			if s.name == "chaos" {
-				return s.env[slices.IndexFunc(s.env, func(e string) bool { return strings.HasPrefix(e, "KATABOX_CHAOS_SEED=") })]
+// What a suite draws is the same in the second try.
+func TestCasesAreDrawnOnce(t *testing.T) {
+	for name, variable := range map[string]string{"chaos": "KATABOX_CHAOS_SEED", "units-boot": "KATABOX_TEST_GUEST_DRAW"} {
+		drawn := func() string {
+			for _, s := range tableOf(t, tierAll) {
+				if s.name == name {
+					return s.env[slices.IndexFunc(s.env, func(e string) bool { return strings.HasPrefix(e, variable+"=") })]
+				}
 			}
+			return ""
 		}
-		return ""
-	}
-	t.Setenv("KATABOX_CHAOS_SEED", "")
-	if first := seed(); first == "" || first == seed() {
-		t.Errorf("each run draws %q", first)
-	}
-	t.Setenv("KATABOX_CHAOS_SEED", "7")
-	if got := seed(); got != "KATABOX_CHAOS_SEED=7" {
-		t.Errorf("with a seed: %q", got)
+		t.Setenv(variable, "")
+		if first := drawn(); first == "" || first == drawn() {
+			t.Errorf("%s: each run draws %q", name, first)
+		}
+		t.Setenv(variable, "3/7")
+		if got := drawn(); got != variable+"=3/7" {
+			t.Errorf("%s: with a seed: %q", name, got)
+		}
 	}
 }
 
@@ -126,7 +128,7 @@ func TestTestsByWhatTheyCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	each := names(all, "each", "eachOwn")
-	for name, want := range map[string]bool{"TestExitCodeOfInit": true, "TestBootFailsAtEachStep": true, "TestStaticSizing": false} {
+	for name, want := range map[string]bool{"TestExitCodeOfInit": true, "TestKernelIsMissing": true, "TestBootFailsAtEachStep": false, "TestStaticSizing": false} {
 		if slices.Contains(each, name) != want {
 			t.Errorf("%s runs with each release: %t, want %t", name, !want, want)
 		}

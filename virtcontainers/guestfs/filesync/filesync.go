@@ -62,7 +62,8 @@ type Copy struct {
 // something else is put or mounted in its place. Until Close the directory is open, and
 // a file system that has it cannot be unmounted.
 //
-// UNIX sockets, FIFOs and device nodes are left out, with a line in the log.
+// UNIX sockets, FIFOs and device nodes are left out, with a line in the log, and so is
+// what has a name that is not UTF-8.
 func Start(ctx context.Context, guest Guest, source, target string, limits Limits) (*Copy, error) {
 	src, err := newSource(source, limits)
 	if err != nil {

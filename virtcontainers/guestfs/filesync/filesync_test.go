@@ -33,6 +33,7 @@ func someFiles(t *testing.T) string {
 	must(t, os.Symlink("/etc", dir+"/out"))
 	must(t, unix.Mkfifo(dir+"/a/fifo", 0o600))
 	must(t, os.WriteFile(dir+"/bad\xff", nil, 0o600))
+	write(t, dir+"/bad\xff-d/f", "")
 	l, err := net.Listen("unix", dir+"/socket")
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -44,6 +45,15 @@ func someFiles(t *testing.T) string {
 	return dir
 }
 
+// notUTF8 is how the files that removeBad removes are logged.
+const notUTF8 = "name that is not UTF-8"
+
+// removeBad removes the files of someFiles that no message can hold, from the source.
+func removeBad(t *testing.T, source string) {
+	t.Helper()
+	must(t, errors.Join(os.Remove(source+"/bad\xff"), os.RemoveAll(source+"/bad\xff-d")))
+}
+
 func TestStart(t *testing.T) {
 	source, g := someFiles(t), newGuest(t)
 	c, err := Start(t.Context(), g, source, target, roomy)
@@ -53,7 +63,7 @@ func TestStart(t *testing.T) {
 	if err := c.source.exists(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after Close the source is open: %v", err)
 	}
-	must(t, os.Remove(source+"/bad\xff")) // No message can hold its name.
+	removeBad(t, source)
 	if diff := cmp.Diff(words(t, source), words(t, g.path(target))); diff != "" {
 		t.Error(diff)
 	}
@@ -61,7 +71,7 @@ func TestStart(t *testing.T) {
 	if diff := cmp.Diff(want, g.take()); diff != "" {
 		t.Error(diff)
 	}
-	wantSpecial := map[string]string{"a/fifo": "FIFO", "socket": "UNIX socket", "bad\xff": "name that is not UTF-8"}
+	wantSpecial := map[string]string{"a/fifo": "FIFO", "socket": "UNIX socket", "bad\xff": notUTF8, "bad\xff-d": notUTF8}
 	if diff := cmp.Diff(wantSpecial, c.skipped); diff != "" {
 		t.Error(diff)
 	}
@@ -70,9 +80,21 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// What is not copied is no change: a source is read once.
+func TestLookIsQuiet(t *testing.T) {
+	src, err := newSource(someFiles(t), roomy)
+	must(t, err)
+	defer src.close()
+	found, err := src.look(nil)
+	must(t, err)
+	if found.moved {
+		t.Error("a look says that the source changed")
+	}
+}
+
 func TestFollows(t *testing.T) {
 	source, g := someFiles(t), newGuest(t)
-	must(t, os.Remove(source+"/bad\xff"))
+	removeBad(t, source)
 	start(t, g, source, roomy)
 	for name, change := range map[string]func(){
 		"written in place": func() { write(t, source+"/f", "other") },

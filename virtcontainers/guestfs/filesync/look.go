@@ -166,7 +166,7 @@ func (s *source) names(dir *os.File) ([]string, error) {
 }
 
 // lookAtName records one entry of an open directory, and reports whether it is
-// a directory.
+// a directory to copy.
 func (s *source) lookAtName(found *seen, dir *os.File, rel string) (isDir bool, err error) {
 	e, special, err := statAt(dir, path.Base(rel))
 	switch {
@@ -184,7 +184,7 @@ func (s *source) lookAtName(found *seen, dir *os.File, rel string) (isDir bool, 
 		found.tree[rel] = e
 		found.bytes += e.size
 	}
-	return e.kind == directory, s.check(found)
+	return e.kind == directory && special == "", s.check(found)
 }
 
 // check returns an error if what was found exceeds the limits. Files that

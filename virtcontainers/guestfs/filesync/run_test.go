@@ -45,7 +45,7 @@ func polled(t *testing.T, g *fakeGuest, source string, limits Limits) (*Copy, *b
 func TestPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source, g := someFiles(t), newGuest(t)
-		must(t, os.Remove(source+"/bad\xff"))
+		removeBad(t, source)
 		c, text := polled(t, g, source, roomy)
 		write(t, source+"/f", "other")
 		time.Sleep(pollTime)

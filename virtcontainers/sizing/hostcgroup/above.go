@@ -1,8 +1,10 @@
 package hostcgroup
 
 import (
+	"fmt"
 	"path/filepath"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -10,7 +12,12 @@ import (
 // that the engine chose for the sandbox's own container. The closest of them is the pod's
 // parent, for a pod of Kubernetes the kubelet's cgroup for it. The zero value has no
 // limits.
-type Above struct{ parents []parent }
+type Above struct {
+	parents []parent
+	// hugePages is the size of the huge pages that the machine's memory is made of, as in
+	// the names of their limits; empty for none.
+	hugePages string
+}
 
 // parent is the pod's parent in one hierarchy.
 type parent struct {
@@ -19,8 +26,9 @@ type parent struct {
 }
 
 // OpenAbove finds where the limits are. Without a cgroupsPath there are none. root is
-// where the host's cgroup file systems are; empty is DefaultRoot.
-func OpenAbove(root, cgroupsPath string) (Above, error) {
+// where the host's cgroup file systems are; empty is DefaultRoot. hugePageMiB is the size
+// of the huge pages that the machine's memory is made of; 0 is none.
+func OpenAbove(root, cgroupsPath string, hugePageMiB uint64) (Above, error) {
 	if cgroupsPath == "" {
 		return Above{}, nil
 	}
@@ -35,7 +43,7 @@ func OpenAbove(root, cgroupsPath string) (Above, error) {
 	if err != nil {
 		return Above{}, err
 	}
-	var a Above
+	a := Above{hugePages: hugepageSize(hugePageMiB)}
 	for _, h := range found {
 		a.parents = append(a.parents, parent{h, filepath.Dir(h.dir(path))})
 	}
@@ -55,20 +63,28 @@ type Limits struct {
 	Memory, Threads uint64
 	// ParentMemory and ParentThreads are the limits of the pod's parent alone.
 	ParentMemory, ParentThreads uint64
+	// Hugepages is the least limit, in bytes, of the huge pages that the machine's memory
+	// is made of.
+	Hugepages uint64
 }
 
 // Limits reads the limits. Cgroups that do not exist have none.
 func (a Above) Limits() (Limits, error) {
-	l := Limits{NoLimit, NoLimit, NoLimit, NoLimit}
+	l := Limits{NoLimit, NoLimit, NoLimit, NoLimit, NoLimit}
 	for _, p := range a.parents {
 		if err := p.lower(&l); err != nil {
 			return Limits{}, err
 		}
+		least, _, err := p.leastHugepages(a.hugePages)
+		if err != nil {
+			return Limits{}, err
+		}
+		l.Hugepages = min(l.Hugepages, least)
 	}
 	return l, nil
 }
 
-// lower lowers limits to those of one hierarchy.
+// lower lowers the limits of memory and threads to those of one hierarchy.
 func (p parent) lower(l *Limits) error {
 	if p.limitsMemory() {
 		least, err := p.memoryLimit(p.dir)
@@ -82,7 +98,7 @@ func (p parent) lower(l *Limits) error {
 		l.Memory, l.ParentMemory = min(l.Memory, least), min(l.ParentMemory, own)
 	}
 	if p.limitsThreads() {
-		least, err := p.leastAbove(p.dir, threadsFile)
+		least, _, err := p.leastAbove(p.dir, threadsFile)
 		if err != nil {
 			return err
 		}
@@ -104,4 +120,21 @@ func (a Above) Hugepages() ([]specs.LinuxHugepageLimit, error) {
 		}
 	}
 	return nil, nil
+}
+
+// CheckHugepages returns an error that names a limit above the pod's cgroup if it is less
+// than a machine's memory of huge pages (OpenAbove). The error is an
+// errdefs.ErrFailedPrecondition.
+func (a Above) CheckHugepages(memoryMiB uint64) error {
+	for _, p := range a.parents {
+		limit, file, err := p.leastHugepages(a.hugePages)
+		if err != nil {
+			return err
+		}
+		if limit>>20 < memoryMiB {
+			return fmt.Errorf("%s allows %d MiB of huge pages, and the machine has %d MiB of memory: %w",
+				file, limit>>20, memoryMiB, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
 }

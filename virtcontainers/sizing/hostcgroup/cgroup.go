@@ -43,6 +43,8 @@ type VM struct {
 	// Memory is in bytes: the guest's, and what its process needs beside it. Threads
 	// counts the process's.
 	Memory, Threads uint64
+	// Hugepages is how much of its memory, in bytes, is huge pages (OpenAbove).
+	Hugepages uint64
 }
 
 // Cgroup is a pod's cgroups in all hierarchies. Its methods must not be called
@@ -124,13 +126,18 @@ func (p place) dirs() []string {
 // apart reports whether the pod's own cgroup and its overhead differ.
 func (p place) apart() bool { return p.overhead != "" && p.pod != p.overhead }
 
-// Make makes the cgroups. On an error some may exist: Remove removes them.
+// Make makes the cgroups, which have no swap before SetPlace: a machine that continues from
+// a saved one has containers' memory from its start. On an error some may exist: Remove
+// removes them.
 func (c *Cgroup) Make() error {
 	for _, p := range c.places {
 		for _, dir := range p.dirs() {
 			if err := p.makeDir(dir); err != nil {
 				return err
 			}
+		}
+		if err := p.limitSwap(0); err != nil {
+			return err
 		}
 		if p.overhead == "" {
 			continue
@@ -213,7 +220,7 @@ func (c *Cgroup) AddVM(vm VM, limits Limits) (short Short, err error) {
 		if err != nil {
 			return Short{}, err
 		}
-		short = Short{max(short.Memory, less.Memory), max(short.Threads, less.Threads)}
+		short = short.and(less)
 	}
 	if err := c.follow(vm.PID); err != nil {
 		// Only what they use is charged elsewhere.

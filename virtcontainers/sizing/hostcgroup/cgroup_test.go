@@ -61,7 +61,7 @@ type scene struct {
 // addVM adds a VM under the limits that the host has now.
 func (s *scene) addVM(t *testing.T, vm VM) (Short, error) {
 	t.Helper()
-	above, err := OpenAbove(s.root, s.parent+"/c1")
+	above, err := OpenAbove(s.root, s.parent+"/c1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestNoRoomForVMInV2(t *testing.T) {
 		memory, short uint64
 		dir           string
 	}{{4096, 0, p.pod}, {4097, 4096, p.overhead}} {
-		limits, err := Above{[]parent{{p.hierarchy, filepath.Dir(p.pod)}}}.Limits()
+		limits, err := Above{parents: []parent{{p.hierarchy, filepath.Dir(p.pod)}}}.Limits()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,6 +339,50 @@ func TestNoRoomForVMInV2(t *testing.T) {
 		}
 		if got, err := os.ReadFile(filepath.Join(tt.dir, procsFile)); string(got) != "77" || err != nil {
 			t.Errorf("%d bytes: %s has %q, %v", tt.memory, tt.dir, got, err)
+		}
+	}
+}
+
+// A VM of huge pages is not charged to a pod whose parent, or one above it, allows it too
+// few of them, as the kubelet does for a pod that has requested none. Plain files stand for
+// the v2 tree of such a host.
+func TestNoHugepagesForVMInV2(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pageMiB uint64
+		files   map[string]string
+		short   uint64
+	}{
+		"no limit":                 {2, map[string]string{"pods/a/hugetlb.2MB.max": "max\n", "pods/a/hugetlb.2MB.rsvd.max": "max\n"}, 0},
+		"as many as it needs":      {2, map[string]string{"pods/a/hugetlb.2MB.max": "4194304\n"}, 0},
+		"none":                     {2, map[string]string{"pods/a/hugetlb.2MB.max": "0\n"}, 4 << 20},
+		"too few to reserve":       {2, map[string]string{"pods/a/hugetlb.2MB.max": "max\n", "pods/a/hugetlb.2MB.rsvd.max": "2097152\n"}, 2 << 20},
+		"none further up":          {1024, map[string]string{"pods/hugetlb.1GB.max": "0\n", "pods/a/hugetlb.1GB.max": "max\n"}, 4 << 20},
+		"none of another size":     {2, map[string]string{"pods/a/hugetlb.1GB.max": "0\n"}, 0},
+		"none for ordinary memory": {0, map[string]string{"pods/a/hugetlb.2MB.max": "0\n"}, 0},
+	} {
+		mount := t.TempDir()
+		p := place{hierarchy: hierarchy{mount: mount, unified: true}, pod: mount + "/pods/a/kata_s", overhead: mount + "/kata_overhead/s"}
+		for _, dir := range []string{p.pod, p.overhead} {
+			writeFile(t, filepath.Join(dir, procsFile), "")
+		}
+		for file, text := range tt.files {
+			writeFile(t, filepath.Join(mount, file), text)
+		}
+		limits, err := Above{parents: []parent{{p.hierarchy, filepath.Dir(p.pod)}}, hugePages: hugepageSize(tt.pageMiB)}.Limits()
+		if err != nil {
+			t.Fatal(err)
+		}
+		vm := VM{PID: 77, Memory: 4 << 20}
+		if tt.pageMiB > 0 {
+			vm.Hugepages = 4 << 20
+		}
+		short, err := p.addVM(nil, vm, limits)
+		if short != (Short{Hugepages: tt.short}) || err != nil {
+			t.Errorf("%s: short by %+v, %v, want %d", name, short, err, tt.short)
+		}
+		dir := map[bool]string{false: p.pod, true: p.overhead}[tt.short > 0]
+		if got, err := os.ReadFile(filepath.Join(dir, procsFile)); string(got) != "77" || err != nil {
+			t.Errorf("%s: %s has %q, %v", name, dir, got, err)
 		}
 	}
 }

@@ -16,7 +16,8 @@ import (
 )
 
 // SetPlace gives the pod's own cgroup its CPUs, memory nodes and weight, and
-// the overhead the same weight, since it works for the pod too. If the place
+// the overhead the same weight, since it works for the pod too; and limits the swap
+// of both. If the place
 // names no CPUs, or no nodes, the cgroup gets its parent's. The error joins
 // what the kernel refused, such as CPUs that the parent lacks (v1), and is of
 // kind errdefs.ErrNotFound if the host has no controller for a value; the rest
@@ -34,7 +35,7 @@ func (c *Cgroup) SetPlace(want resource.Place) error {
 			found = true
 			errs = append(errs, p.setSet("cpuset.mems", want.Mems), p.setSet("cpuset.cpus", want.CPUs))
 		}
-		errs = append(errs, p.setWeight(p.pod, want.Shares))
+		errs = append(errs, p.setWeight(p.pod, want.Shares), p.limitSwap(want.Swap))
 		if p.overhead != "" {
 			errs = append(errs, p.weighOverhead(want.Shares))
 		}

@@ -9,8 +9,8 @@
 // The parent is that of the cgroup which the engine chose for the sandbox's own
 // container (OCI's linux.cgroupsPath). The prefix is Kata Containers', and the name
 // is the pod's on the host (Options.Name). This package sets the pod's CPUs, memory
-// nodes and weight; its limits of CPU time and memory are the parent's, which the
-// kubelet sets.
+// nodes, weight and limit of swap; its limits of CPU time and memory are the parent's,
+// which the kubelet sets.
 //
 // Where the parts of a pod are; "only" is sandbox_cgroup_only:
 //
@@ -23,10 +23,10 @@
 //	vhost's kernel threads    with the rest of the process (workers.go)
 //
 // "It fits" if no memory limit above the pod's cgroup is less than what the VM
-// can use, and with v2 no limit of threads less than QEMU can need (short.go):
-// otherwise the VM, and with it the whole pod, could be killed
-// although its containers stay within their limits. A VM that does not fit is
-// charged to the overhead.
+// can use, and with v2 no limit of threads or huge pages less than QEMU can need
+// (short.go): otherwise the VM, and with it the whole pod, could be killed, or
+// could not grow, although its containers stay within their limits. A VM that does
+// not fit is charged to the overhead.
 //
 // If the engine names a cgroup for the shim (Existing), the shim and virtiofsd are
 // in it, and this package never removes it.

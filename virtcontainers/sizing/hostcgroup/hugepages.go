@@ -43,3 +43,30 @@ func hugepageLimits(dir string) ([]specs.LinuxHugepageLimit, error) {
 	}
 	return limits, nil
 }
+
+// hugepageSize returns the size as it is in the names of those files (the kernel's
+// mm/hugetlb_cgroup.c, mem_fmt); 0 has none.
+func hugepageSize(mib uint64) string {
+	switch {
+	case mib == 0:
+		return ""
+	case mib >= 1<<10:
+		return fmt.Sprintf("%dGB", mib>>10)
+	}
+	return fmt.Sprintf("%dMB", mib)
+}
+
+// leastHugepages returns the least limit of huge pages of a size, in bytes, of the pod's
+// parent and its ancestors, and the path of the file that has it. A limit of reservations
+// is one, too: QEMU's memory is reserved when it is mapped (mm/hugetlb.c,
+// hugetlb_reserve_pages).
+func (p parent) leastHugepages(size string) (least uint64, path string, err error) {
+	if size == "" || !p.limitsHugepages() {
+		return NoLimit, "", nil
+	}
+	limit := "limit_in_bytes"
+	if p.unified {
+		limit = "max"
+	}
+	return p.leastAbove(p.dir, "hugetlb."+size+"."+limit, "hugetlb."+size+".rsvd."+limit)
+}

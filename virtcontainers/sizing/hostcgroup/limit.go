@@ -25,22 +25,27 @@ func (h hierarchy) memoryLimit(dir string) (uint64, error) {
 	if h.unified {
 		files = append(files, "memory.high")
 	}
-	return h.leastAbove(dir, files...)
+	least, _, err := h.leastAbove(dir, files...)
+	return least, err
 }
 
-// leastAbove returns the least limit in those files of a cgroup and its ancestors.
-func (h hierarchy) leastAbove(dir string, files ...string) (uint64, error) {
-	least := uint64(NoLimit)
+// leastAbove returns the least limit in those files of a cgroup and its ancestors, and
+// the path of the file that has it.
+func (h hierarchy) leastAbove(dir string, files ...string) (least uint64, path string, err error) {
+	least = NoLimit
 	for ; ; dir = filepath.Dir(dir) {
 		for _, file := range files {
-			limit, err := readLimit(filepath.Join(dir, file))
+			file = filepath.Join(dir, file)
+			limit, err := readLimit(file)
 			if err != nil {
-				return 0, err
+				return 0, "", err
 			}
-			least = min(least, limit)
+			if limit < least {
+				least, path = limit, file
+			}
 		}
 		if dir == h.mount {
-			return least, nil
+			return least, path, nil
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestShort(t *testing.T) {
 		{"v2, enough of both", true, map[string]string{"a/memory.max": "4096\n", "a/pids.max": "100\n"}, Short{}},
 		{"v2, few threads", true, map[string]string{"a/memory.max": "max\n", "a/pids.max": "99\n"}, Short{Threads: 99}},
 		{"v2, few threads further up", true, map[string]string{"pids.max": "50\n", "a/pids.max": "max\n"}, Short{Threads: 50}},
-		{"v2, little of both", true, map[string]string{"a/memory.max": "4095\n", "a/pids.max": "99\n"}, Short{4095, 99}},
+		{"v2, little of both", true, map[string]string{"a/memory.max": "4095\n", "a/pids.max": "99\n"}, Short{Memory: 4095, Threads: 99}},
 		{"v2, the pod's own bounds", true, map[string]string{"a/pod/memory.max": "1\n", "a/pod/pids.max": "1\n"}, Short{}},
 		{"v1, where threads are not counted", false, map[string]string{"a/pids.max": "99\n"}, Short{}},
 	} {
@@ -27,7 +27,7 @@ func TestShort(t *testing.T) {
 		for name, text := range tt.files {
 			writeFile(t, h.dir(name), text)
 		}
-		limits, err := Above{[]parent{{h, filepath.Dir(h.dir("a/pod"))}}}.Limits()
+		limits, err := Above{parents: []parent{{h, filepath.Dir(h.dir("a/pod"))}}}.Limits()
 		if got := limits.short(vm, h.unified); got != tt.want || err != nil {
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}

@@ -2,6 +2,7 @@
 // arithmetic only: it reads no file and makes no calls.
 //
 //	container's OCI limits ──OfContainer──┐
+//	the same from the kubelet ─OfKubelet──┤
 //	                                      ├──> Need ──Machine.Size──> Size
 //	CRI's annotations ──OfAnnotations─────┤
 //	CRI's pod configuration ──OfPod───────┘

@@ -66,6 +66,26 @@ func OfContainer(r *specs.LinuxResources) (Need, error) {
 	return n, nil
 }
 
+// OfKubelet is OfContainer for a container of Kubernetes, whose set of CPUs counts only if
+// no other container may use them. The kubelet's static CPU manager gives each of the
+// others the CPUs that are left (pkg/kubelet/cm, PreCreateContainer): most of the node's,
+// and others whenever a pod comes or goes.
+func OfKubelet(r *specs.LinuxResources) (Need, error) {
+	n, err := OfContainer(r)
+	if cpus := n.pinned.Count(); cpus > 0 && !exclusive(r.CPU, cpus) {
+		n.pinned = nil
+	}
+	return n, err
+}
+
+// exclusive reports whether the kubelet has given a container that many CPUs for itself:
+// it does so for a request of just as many, and the shares tell the request. Only other
+// clients of CRI set none.
+func exclusive(cpu *specs.LinuxCPU, cpus int) bool {
+	shares := valueOf(cpu.Shares)
+	return shares == 0 || shares == min(sharesPerCPU*uint64(cpus), MaxShares)
+}
+
 func (n *Need) addCPU(cpu *specs.LinuxCPU) error {
 	if cpu == nil {
 		return nil

@@ -76,3 +76,32 @@ func TestBadCPUSets(t *testing.T) {
 		}
 	}
 }
+
+// The kubelet's static CPU manager gives containers the CPUs that no other has for itself.
+func TestOfKubelet(t *testing.T) {
+	for name, test := range map[string]struct {
+		cpu    specs.LinuxCPU
+		cpus   uint64
+		pinned int
+	}{
+		"the shared CPUs":                 {specs.LinuxCPU{Cpus: "0-63", Shares: ptr[uint64](2)}, 0, 0},
+		"the shared CPUs and a request":   {specs.LinuxCPU{Cpus: "0-63", Shares: ptr[uint64](1536), Quota: ptr[int64](-1)}, 0, 0},
+		"the shared CPUs and a limit":     {specs.LinuxCPU{Cpus: "0-63", Shares: ptr[uint64](512), Quota: ptr[int64](50_000)}, 500_000, 0},
+		"its own CPUs":                    {specs.LinuxCPU{Cpus: "4-7", Shares: ptr[uint64](4096), Quota: ptr[int64](400_000)}, 4_000_000, 0},
+		"its own CPUs, without a quota":   {specs.LinuxCPU{Cpus: "4-7", Shares: ptr[uint64](4096), Quota: ptr[int64](-1)}, 0, 4},
+		"more CPUs than there are shares": {specs.LinuxCPU{Cpus: "0-299", Shares: ptr[uint64](MaxShares)}, 0, 300},
+		"not the kubelet's":               {specs.LinuxCPU{Cpus: "0-3"}, 0, 4},
+		"no set":                          {specs.LinuxCPU{Shares: ptr[uint64](1024)}, 0, 0},
+	} {
+		n, err := OfKubelet(&specs.LinuxResources{CPU: &test.cpu})
+		if err != nil || n.cpu != test.cpus || n.pinned.Count() != test.pinned {
+			t.Errorf("%s: %d parts of a CPU, %d pinned, %v, want %d and %d", name, n.cpu, n.pinned.Count(), err, test.cpus, test.pinned)
+		}
+	}
+	if n, err := OfKubelet(nil); err != nil || n.cpu != 0 || n.pinned.Count() != 0 {
+		t.Errorf("no limits: %+v, %v", n, err)
+	}
+	if n, err := OfKubelet(cpu(-1, 0, "0-")); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("a set that cannot be parsed: %+v, %v", n, err)
+	}
+}

@@ -97,6 +97,17 @@ func OfAnnotations(annotations map[string]string) (Need, error) {
 	return r.need(), nil
 }
 
+// HasPod reports whether a sandbox's annotations say what its pod may use, even if that is
+// nothing: the pod is one of CRI then.
+func HasPod(annotations map[string]string) bool {
+	for _, name := range append([]string{annotationPeriod, annotationQuota, annotationShares, annotationMemory}, crioAnnotations...) {
+		if _, ok := annotations[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
 // ofJSON reads an annotation of CRI-O; null, which it writes if the kubelet says
 // nothing, is no need.
 func ofJSON(name, text string) (Need, error) {

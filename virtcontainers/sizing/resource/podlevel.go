@@ -22,11 +22,12 @@ func (n Need) Updated(to Need) Need {
 	return to
 }
 
-// Outdated returns the pod's need after an update of one of its containers from before
-// to after. Where the container has the pod's own limit, the pod's is now the same: the
-// kubelet resizes the pod by updates of its containers, and passes the new limit to
-// those that it creates again. Another limit may have been a part of the pod's sum: then
-// what the pod may use is no longer known, and zero.
+// Outdated returns the pod's need after one of its containers was updated, or created
+// again, with the need after instead of before. Where the container has the pod's own
+// limit, the pod's is now the same: the kubelet resizes the pod by updates of its
+// containers, and passes the new limit to those that it creates again. Another limit may
+// have been a part of the pod's sum: then what the pod may use is no longer known, and
+// zero.
 func (n Need) Outdated(before, after Need) Need {
 	n.memory = outdated(n.memory, before.memory, after.memory, before.podsMemory)
 	n.cpu = outdated(n.cpu, before.cpu, after.cpu, before.podsCPU)

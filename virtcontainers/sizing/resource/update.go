@@ -26,6 +26,13 @@ func Updated(old, update *specs.LinuxResources) *specs.LinuxResources {
 		}
 		if r.Memory != nil {
 			replace(&limits.Memory.Limit, r.Memory.Limit)
+			replace(&limits.Memory.Swap, r.Memory.Swap)
+			if valueOf(r.Memory.Swap) != 0 {
+				limits.Unified = nil
+			}
+		}
+		if swap, ok := r.Unified[swapFile]; ok {
+			limits.Unified = map[string]string{swapFile: swap}
 		}
 		for _, huge := range r.HugepageLimits {
 			limits.HugepageLimits = slices.DeleteFunc(limits.HugepageLimits, func(h specs.LinuxHugepageLimit) bool {

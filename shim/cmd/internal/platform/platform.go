@@ -5,6 +5,7 @@ package platform
 import (
 	"context"
 	"os"
+	"strings"
 
 	"github.com/containerd/log"
 
@@ -20,8 +21,24 @@ import (
 // RunDir holds what sandboxes make on the host.
 const RunDir = "/run/kata-containers"
 
-// FailpointEnv names a boot step that fails on purpose; for tests.
+// FailpointEnv names a boot step that fails on purpose, or "@" and a file that
+// holds the step's name; for tests.
 const FailpointEnv = "KATABOX_FAILPOINT"
+
+// failpoint returns the step that is to fail now, or "". With a file, each pod of a
+// running engine can fail at another step.
+func failpoint() string {
+	step := os.Getenv(FailpointEnv)
+	file, named := strings.CutPrefix(step, "@")
+	if !named {
+		return step
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error() // no step has that name: the test's pod boots, which fails the test
+	}
+	return strings.TrimSpace(string(content))
+}
 
 // Host returns this host's platform. ctx has the logger for the monitor's output.
 func Host(ctx context.Context) virtcontainers.Platform {
@@ -39,7 +56,7 @@ func Host(ctx context.Context) virtcontainers.Platform {
 			return forward.Open(ctx, namespace, dial)
 		},
 		RunDir:    RunDir,
-		Failpoint: os.Getenv(FailpointEnv),
+		Failpoint: failpoint(),
 	}
 }
 
