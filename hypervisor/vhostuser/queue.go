@@ -44,6 +44,13 @@ func NewQueue(index int) *Queue {
 // Index is the queue's number within its device.
 func (q *Queue) Index() int { return q.index }
 
+// Size is the number of the ring's entries that the driver has chosen.
+func (q *Queue) Size() int {
+	q.lock()
+	defer q.mu.Unlock()
+	return int(q.size)
+}
+
 // Running reports whether Do would call its function now.
 func (q *Queue) Running() bool {
 	q.lock()

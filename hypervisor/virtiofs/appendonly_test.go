@@ -67,6 +67,10 @@ func TestAppendOnly(t *testing.T) {
 	one := m.open(log, unix.O_WRONLY|unix.O_APPEND)
 	write(m, one.Fh, "b")
 	write(m, both.Fh, "c")
+	back := &fuse.WriteIn{Fh: both.Fh, Size: 1, WriteFlags: fuse.WRITE_CACHE}
+	if errno, _ := call(m.client, wire.Write, 0, back, []byte("x")); errno != unix.EPERM {
+		t.Errorf("write back a page of a mapping: %v, want EPERM", errno)
+	}
 	state := m.mustSave()
 	again := newMachine(t, dir)
 	if err := again.load(state); err != nil {

@@ -119,9 +119,12 @@ func newRawClient(t testing.TB, dir string) *client {
 	return rawClientOf(t, f)
 }
 
-func rawClientOf(t testing.TB, f *vhosttest.FrontEnd) *client {
+func rawClientOf(t testing.TB, f *vhosttest.FrontEnd) *client { return rawClientOn(t, f, 128) }
+
+// rawClientOn is rawClientOf with a queue of a number of entries.
+func rawClientOn(t testing.TB, f *vhosttest.FrontEnd, entries int) *client {
 	f.Handshake()
-	c := &client{t: t, q: f.NewQueue(requestQueue, 128)}
+	c := &client{t: t, q: f.NewQueue(requestQueue, entries)}
 	c.out, c.outAddr = f.Mem.Alloc(clientBuffer)
 	c.in, c.inAddr = f.Mem.Alloc(clientBuffer)
 	c.q.Start(0)

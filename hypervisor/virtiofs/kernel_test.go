@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -26,6 +27,9 @@ type serving struct {
 	descriptors int // 0 for many
 	// refuse, if not nil, returns an error for requests that are not served.
 	refuse func(*wire.Request) unix.Errno
+	// hold, if not nil, reports whether a request is not to be answered until answer is called,
+	// which may be at any time.
+	hold func(r *wire.Request, answer func()) bool
 }
 
 // mountDir serves a directory to this machine's kernel, as FUSE over /dev/fuse,
@@ -120,6 +124,9 @@ func serveOne(t *testing.T, as serving, fs *passthrough.FS, thread *passthrough.
 		t.Error(err)
 		return
 	}
+	if as.hold != nil && as.hold(req, failLater(dev, req.Header().Unique)) {
+		return
+	}
 	errno := unix.Errno(0)
 	if as.refuse != nil {
 		errno = as.refuse(req)
@@ -136,6 +143,15 @@ func serveOne(t *testing.T, as serving, fs *passthrough.FS, thread *passthrough.
 			(*initReply)(ptr(in)).Flags &^= fuse.CAP_SUBMOUNTS
 		}
 		_, _ = unix.Write(dev, in[:written]) // an interrupted request is gone
+	}
+}
+
+// failLater returns what answers a request with EIO.
+func failLater(dev int, unique uint64) func() {
+	return func() {
+		h := fuse.OutHeader{Status: -int32(unix.EIO), Unique: unique}
+		h.Length = uint32(unsafe.Sizeof(h))
+		_, _ = unix.Write(dev, bytesOf(&h))
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 	idleTime    = 10 * time.Second
 	// maxRequests bounds the requests taken from the queues: being served, or
 	// waiting for others of the same group. The rest stays in the ring.
-	maxRequests = 512
+	maxRequests = passthrough.MaxRequests
 )
 
 // pool is the threads that serve the queues, and their roles.

@@ -54,7 +54,7 @@ const dropWait = 3 * time.Second
 // Start starts to serve. It fails if the host's kernel cannot confine threads.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	s := &Server{failed: make(chan error, 1), served: make(chan struct{})}
-	if s.fs, err = passthrough.New(passthrough.Options{Root: opts.Root, Policy: opts.Policy}); err != nil {
+	if s.fs, err = passthrough.New(passthrough.Options{Root: opts.Root, Policy: opts.Policy, Requests: s.requests}); err != nil {
 		return nil, err
 	}
 	s.jail = contain.Jail{Mounts: opts.Mounts, Root: opts.Root}
@@ -69,6 +69,10 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	go s.serve(ctx, back)
 	return s, nil
 }
+
+// requests returns how many of the guest's requests may be unanswered: each takes an entry
+// of its queue (VIRTIO_RING_F_INDIRECT_DESC).
+func (s *Server) requests() int { return min(s.dev.queues[requestQueue].Size(), maxRequests) }
 
 // serve serves the front end until it closes, or a thread fails.
 func (s *Server) serve(ctx context.Context, back *net.UnixConn) {

@@ -93,6 +93,7 @@ func (fs *FS) setattr(t *Thread, r *wire.Request) unix.Errno {
 	if errno := statFD(fd, &t.stx); errno != 0 {
 		return errno
 	}
+	n.stamp.Store(stampOf(&t.stx)) // a link whose time was set is the same
 	putAttr(r, n, &t.stx)
 	return 0
 }

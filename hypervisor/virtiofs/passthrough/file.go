@@ -173,6 +173,9 @@ func (fs *FS) write(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.handles.done(h)
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 && appendsOnly(h.fd, h.flags) {
+		return unix.EPERM
+	}
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		if errno := t.asWriter(r.Header()); errno != 0 {
 			return errno

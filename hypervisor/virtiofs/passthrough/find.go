@@ -1,6 +1,8 @@
 package passthrough
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -117,7 +119,25 @@ func (fs *FS) keep(t *Thread, n *node, fd int) (int, unix.Errno) {
 // guest may get an inode's number again by mknod, and what was a regular file is
 // opened. The kernel always fills in the type (fs/stat.c, cp_statx).
 func (n *node) is(stx *unix.Statx_t) bool {
-	return stx.Ino == n.key.ino && devOf(stx) == n.key.dev && stx.Mnt_id == n.tree.mount && uint32(stx.Mode)&unix.S_IFMT == n.kind
+	return stx.Ino == n.key.ino && devOf(stx) == n.key.dev && stx.Mnt_id == n.tree.mount && kindOf(stx) == n.kind &&
+		stampOf(stx) == n.stamp.Load()
+}
+
+func kindOf(stx *unix.Statx_t) uint16 { return stx.Mode & unix.S_IFMT }
+
+// stampOf returns a number in which a link differs from one that gets its inode's number
+// later: the guest's kernel keeps where a link leads as long as it knows the node
+// (FUSE_CACHE_SYMLINKS), whatever its attributes are. It is made of what that kernel
+// compares of regular files, the time of modification and the size. A copy of the link
+// has the same, as overlayfs makes it when its owner changes (fs/overlayfs/copy_up.c).
+//
+// It is 0 for other files.
+func stampOf(stx *unix.Statx_t) uint32 {
+	if kindOf(stx) != unix.S_IFLNK {
+		return 0
+	}
+	const odd = 0x9e3779b1 // spreads sizes over the number
+	return uint32(stx.Mtime.Sec*int64(time.Second)+int64(stx.Mtime.Nsec)) + uint32(stx.Size)*odd
 }
 
 // devOf packs a device's numbers as the kernel does (include/linux/kdev_t.h).

@@ -17,16 +17,24 @@ type Options struct {
 	// it, and must keep it open as long as the FS.
 	Root *os.File
 	// Policy returns how a mount at a path of the share ("" for the share's own
-	// root) is cached. It is called once for each, with a lock held.
+	// root) is cached. It is called once for each, with a lock held. If any is Direct, the
+	// share's own must be: a guest can then map files of which it caches nothing.
 	Policy func(path string) Policy
+	// Requests returns how many requests of a guest that begins a session may be
+	// unanswered; nil is for MaxRequests.
+	Requests func() int
 	// Descriptors is the most descriptors that the FS may have open. 0 is half
 	// of the process's limit.
 	Descriptors int
 }
 
+// MaxRequests bounds the requests that a server takes before it has answered others.
+const MaxRequests = 512
+
 // FS is the share as a guest sees it.
 type FS struct {
 	opts    Options
+	own     *tree // the share's
 	nodes   table
 	handles handles
 	retries retries
@@ -42,6 +50,9 @@ func New(opts Options) (*FS, error) {
 		}
 		opts.Descriptors = int(min(limit.Cur/2, 1<<16))
 	}
+	if opts.Requests == nil {
+		opts.Requests = func() int { return MaxRequests }
+	}
 	fs := &FS{opts: opts, handles: handles{limit: opts.Descriptors / 2}}
 	fs.nodes = table{byKey: map[key]*node{}, trees: map[uint64]*tree{}, slots: newSlots(opts.Descriptors / 4)}
 	fd, err := unix.FcntlInt(opts.Root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -55,7 +66,7 @@ func New(opts Options) (*FS, error) {
 	}
 	fs.nodes.uniqueMounts = stx.Mask&unix.STATX_MNT_ID_UNIQUE != 0
 	t := &tree{id: shareTree, mount: stx.Mnt_id, policy: opts.Policy("")}
-	fs.nodes.trees[t.mount] = t
+	fs.own, fs.nodes.trees[t.mount] = t, t
 	root := fs.nodes.add(key{ino: stx.Ino, dev: devOf(&stx)}, t, nil, "", unix.S_IFDIR)
 	fs.nodes.slots.insert(root, fd)
 	fs.nodes.slots.pin(root)

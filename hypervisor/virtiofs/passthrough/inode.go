@@ -25,7 +25,7 @@ const (
 // device returns the number of the device of a file in its tree, that of the directory,
 // dir: 0 for the directory's device, and when there are too many. The inode numbers of
 // these are the host's. The caller holds mu.
-func (tb *table) device(dir *node, k key, kind uint32) uint16 {
+func (tb *table) device(dir *node, k key, kind uint16) uint16 {
 	// Directories with another device, and those that are mounted, are file systems in
 	// the guest.
 	if k.dev == dir.key.dev || kind == unix.S_IFDIR {

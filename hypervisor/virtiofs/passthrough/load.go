@@ -17,8 +17,8 @@ import (
 // system does, and as r; it ends between two of their calls when ctx has ended.
 //
 // Nodes are found by their names, as by lookups. One that is missing, or is
-// another kind of file, is stale from then on, and the guest's kernel looks it
-// up again; a file that was open must be found. After an error the FS is as
+// another kind of file or another link, is stale from then on, and the guest's
+// kernel looks it up again; a file that was open must be found. After an error the FS is as
 // before. Its class is errdefs.ErrInvalidArgument for a malformed state.
 func (fs *FS) Load(ctx context.Context, t *Thread, r io.Reader) error {
 	l := &loader{fs: fs, t: t, gone: &tree{dead: true}}
@@ -111,6 +111,7 @@ func (l *loader) know(s savedNode) {
 		l.from = append(l.from, origin{tried: true})
 	}
 	n := &node{id: s.id, key: key{tree: l.gone.id}, tree: l.gone, name: s.name, lookups: s.lookups, refs: 1, slot: -1, kind: s.kind, device: s.device}
+	n.stamp.Store(s.stamp)
 	tb.byID = append(tb.byID, n)
 	tb.most = max(tb.most, tb.live())
 	tb.savedDevices = max(tb.savedDevices, s.device)
@@ -155,7 +156,7 @@ func (l *loader) checkHandle(h savedHandle) error {
 	if n == nil {
 		return fmt.Errorf("handle %d is of node %d, which is not there: %w", h.id, h.node, errState)
 	}
-	want := uint32(unix.S_IFREG)
+	want := uint16(unix.S_IFREG)
 	if h.dir {
 		want = unix.S_IFDIR
 	}
@@ -238,13 +239,13 @@ func (l *loader) findIn(n, parent *node) unix.Errno {
 }
 
 // settle makes a node the file that t.stx describes, unless that is another
-// kind of file or has a number already. fd is as of intern; settle returns it if
+// kind of file, another link, or has a number already. fd is as of intern; settle returns it if
 // it is not kept.
 func (l *loader) settle(n, parent *node, fd int) (spare int) {
 	tb, stx := &l.fs.nodes, &l.t.stx
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
-	if uint32(stx.Mode)&unix.S_IFMT != n.kind {
+	if kindOf(stx) != n.kind || stampOf(stx) != n.stamp.Load() {
 		return fd
 	}
 	tree := l.fs.treeBelow(parent, n.name, stx)

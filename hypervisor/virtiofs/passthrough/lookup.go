@@ -152,19 +152,20 @@ func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []in
 	tb := &fs.nodes
 	tree := fs.treeBelow(dir, name, stx)
 	k := key{ino: stx.Ino, tree: tree.id, dev: devOf(stx)}
-	kind := uint32(stx.Mode) & unix.S_IFMT
-	if n = tb.byKey[k]; n != nil && n.kind == kind {
+	kind, stamp := kindOf(stx), stampOf(stx)
+	if n = tb.byKey[k]; n != nil && n.kind == kind && n.stamp.Load() == stamp {
 		if n != dir && n.id != rootID {
 			fds = tb.renamed(n, dir, name)
 		}
 		return n, fds, 0
 	}
-	// An inode number that is now another kind of file is another file: the old
-	// node stays known only by its number.
+	// An inode number that is now another kind of file, or another link, is another
+	// file: the old node stays known only by its number.
 	if tb.live() >= maxNodes {
 		return nil, nil, unix.ENFILE
 	}
 	n = tb.add(k, tree, dir, name, kind)
+	n.stamp.Store(stamp)
 	n.device = tb.device(dir, k, kind)
 	return n, nil, 0
 }

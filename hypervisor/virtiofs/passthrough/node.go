@@ -3,6 +3,7 @@ package passthrough
 import (
 	"iter"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +24,7 @@ type key struct {
 
 // node is a file that the guest knows. id, key, tree, kind and device are immutable,
 // except that a loaded one gets its key, tree and device when it is found (load.go);
-// table.mu guards the rest.
+// table.mu guards the rest, apart from stamp.
 type node struct {
 	key  key
 	tree *tree
@@ -36,9 +37,10 @@ type node struct {
 	// refs counts its children, and uses in progress (hold).
 	lookups uint64
 	refs    int32
-	slot    int32 // index of its descriptor's slot, -1 for none
-	kind    uint32
-	device  uint16 // table.device
+	slot    int32         // index of its descriptor's slot, -1 for none
+	stamp   atomic.Uint32 // stampOf
+	kind    uint16        // a mode's
+	device  uint16        // table.device
 }
 
 // isDir reports whether the node is a directory.
@@ -127,7 +129,7 @@ func (tb *table) above(n *node) *node {
 }
 
 // add makes a node below parent. The caller holds mu.
-func (tb *table) add(k key, t *tree, parent *node, name string, kind uint32) *node {
+func (tb *table) add(k key, t *tree, parent *node, name string, kind uint16) *node {
 	n := &node{key: k, tree: t, parent: parent, name: name, slot: -1, kind: kind}
 	if last := len(tb.free) - 1; last >= 0 {
 		n.id = uint64(tb.free[last]) + 1

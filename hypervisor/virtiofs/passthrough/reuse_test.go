@@ -78,3 +78,51 @@ func TestOpenRegular(t *testing.T) {
 		}
 	})
 }
+
+// A link that got the inode number of another one, which the host has removed, is not
+// taken for it: the guest caches where a link leads for as long as it knows the node.
+func TestReusedInodeOfLink(t *testing.T) {
+	for name, replace := range map[string]func(was *unix.Statx_t){
+		"later":           func(was *unix.Statx_t) { was.Mtime.Sec-- },
+		"in one second":   func(was *unix.Statx_t) { was.Mtime.Nsec ^= 1 },
+		"of another size": func(was *unix.Statx_t) { was.Size++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			newLinked(t, 0, func(l linked) {
+				root, dfd, errno := l.fs.dir(l.th, rootID)
+				if errno != 0 {
+					panic(errno)
+				}
+				defer l.fs.leave(root)
+				if err := unix.Symlinkat("v2", dfd, "current"); err != nil {
+					panic(err)
+				}
+				var was, is unix.Statx_t
+				if errno := statName(dfd, "current", &is); errno != 0 {
+					panic(errno)
+				}
+				was = is
+				replace(&was)
+				old := l.internAs(root, "current", &was)
+				if l.internAs(root, "current", &was) != old {
+					t.Error("a link is another one when it is looked up again")
+				}
+				if old.is(&is) {
+					t.Error("the new link is the old one")
+				}
+				if l.internAs(root, "current", &is) == old {
+					t.Error("a lookup of the new link finds the old one")
+				}
+			})
+		})
+	}
+}
+
+// internAs is a lookup of a name whose attributes the test says.
+func (l linked) internAs(dir *node, name string, stx *unix.Statx_t) *node {
+	n, errno := l.fs.intern(dir, name, stx, -1)
+	if errno != 0 {
+		panic(errno)
+	}
+	return n
+}

@@ -80,7 +80,7 @@ func (fs *FS) saveNodes(ctx context.Context, e *encoder) error {
 func (tb *table) saved(n *node) savedNode {
 	s := savedNode{id: n.id, lookups: n.lookups}
 	if tb.findable(n) {
-		s.kind, s.device, s.parent, s.name = n.kind, n.device, n.parent.id, n.name
+		s.kind, s.device, s.stamp, s.parent, s.name = n.kind, n.device, n.stamp.Load(), n.parent.id, n.name
 	}
 	return s
 }

@@ -1,6 +1,8 @@
 package passthrough
 
 import (
+	"encoding/binary"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -15,10 +17,14 @@ const (
 
 	maxWrite = 1 << 20
 	maxPages = maxWrite / 4096
-	// background bounds the guest kernel's simultaneous readahead and
-	// write-back requests; see the pool of threads.
-	background = 64
 )
+
+// background returns how many requests for pages a guest's kernel may make that are not
+// answered, those that read ahead and write back, of all the requests that it may make.
+// It counts them for all mounts of the share, and none reads a page when there are so many
+// (fs/fuse/dev.c, fuse_block_alloc). So a mount that hangs is to need many for that, and
+// they are to leave room for the requests that are not about pages.
+func background(requests int) uint16 { return uint16(max(requests*3/4, 1)) }
 
 // wanted are the features that are accepted if the guest offers them (fuse.h,
 // "INIT request/reply flags"). Locks are not among them: the guest's kernel
@@ -27,6 +33,11 @@ const wanted = fuse.CAP_ASYNC_READ | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_BIG_WRIT
 	fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_READDIRPLUS | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO |
 	fuse.CAP_PARALLEL_DIROPS | fuse.CAP_POSIX_ACL | fuse.CAP_MAX_PAGES | fuse.CAP_CACHE_SYMLINKS |
 	fuse.CAP_SUBMOUNTS | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT | fuse.CAP_INIT_EXT
+
+// wantedToMap is likewise, of the upper 32 flags, for a share whose files are not cached: its
+// guest may map them for all the same (Linux 6.6). Others keep the refusal for the files
+// that must not be mapped so (appendsOnly).
+const wantedToMap = fuse.CAP_DIRECT_IO_ALLOW_MMAP >> 32
 
 // needed are those without which the guest would misread a reply, or its
 // requests would be misread.
@@ -41,7 +52,7 @@ type shortInit struct {
 // init begins a session. A rebooted guest begins another one, and has forgotten
 // everything.
 func (fs *FS) init(_ *Thread, r *wire.Request) unix.Errno {
-	in, _ := wire.In[shortInit](r)
+	in, rest := wire.In[shortInit](r)
 	if in == nil {
 		return unix.EINVAL
 	}
@@ -53,12 +64,21 @@ func (fs *FS) init(_ *Thread, r *wire.Request) unix.Errno {
 	}
 	fs.reset()
 	fs.session.Store(newSession(in.Minor, in.Flags&wanted))
+	pages := background(fs.opts.Requests())
 	wire.Put(r, &fuse.InitOut{
 		Major: protocolMajor, Minor: protocolMinor, MaxReadAhead: in.MaxReadAhead, Flags: in.Flags & wanted,
-		MaxBackground: background, CongestionThreshold: background * 3 / 4,
-		MaxWrite: maxWrite, TimeGran: 1, MaxPages: maxPages,
+		MaxBackground: pages, CongestionThreshold: background(int(pages)),
+		MaxWrite: maxWrite, TimeGran: 1, MaxPages: maxPages, Flags2: fs.upperFlags(in, rest),
 	})
 	return 0
+}
+
+// upperFlags returns the upper 32 flags that are accepted; rest follows in.
+func (fs *FS) upperFlags(in *shortInit, rest []byte) uint32 {
+	if in.Flags&fuse.CAP_INIT_EXT == 0 || len(rest) < 4 || !fs.own.policy.Direct {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(rest) & wantedToMap
 }
 
 func (fs *FS) destroy(*Thread, *wire.Request) unix.Errno {

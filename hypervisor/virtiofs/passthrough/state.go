@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
@@ -27,7 +28,7 @@ import (
 //
 //	version, minor version and features of the session
 //	nodes:   distance to the last number, kind (0: gone) and above it device, lookups,
-//	         and unless it is gone: parent, length of the name, name
+//	         and unless it is gone: parent, length of the name, name, and of a link stampOf
 //	0
 //	handles: distance to the last number, node, bits, open flags
 //	0
@@ -38,7 +39,10 @@ import (
 
 const (
 	stateMagic   = "katabox-fs"
-	stateVersion = 1
+	stateVersion = 2
+	// withoutStamps is the version that had no links' stamps: each link of such a state is
+	// stale.
+	withoutStamps = 1
 
 	kindGone  = 0
 	kindShift = 12 // of a mode's kind of file
@@ -50,11 +54,11 @@ const (
 
 var errState = fmt.Errorf("malformed state of shared files: %w", errdefs.ErrInvalidArgument)
 
-// savedNode is a node's record. kind is a mode's, or kindGone.
+// savedNode is a node's record. kind is a mode's, or kindGone; stamp is a link's.
 type savedNode struct {
 	id, parent, lookups uint64
-	kind                uint32
-	device              uint16
+	kind, device        uint16
+	stamp               uint32
 	name                string
 }
 
@@ -97,6 +101,9 @@ func (e *encoder) node(n savedNode) {
 	e.number(n.parent)
 	e.number(uint64(len(n.name)))
 	e.p = append(e.p, n.name...)
+	if n.kind == unix.S_IFLNK {
+		e.number(uint64(n.stamp))
+	}
 }
 
 func (e *encoder) handle(h savedHandle) {
@@ -131,9 +138,10 @@ func (e *encoder) flush() error {
 // decoder reads a state, whose bytes are not trusted. The first error stays,
 // and everything that is read after it is zero.
 type decoder struct {
-	r    *bufio.Reader
-	err  error
-	last uint64
+	r       *bufio.Reader
+	err     error
+	last    uint64
+	version uint64
 }
 
 // number reads a number that must be at most most.
@@ -183,9 +191,9 @@ func (d *decoder) head() (minor, flags uint32) {
 		d.fail("magic", err)
 		return 0, 0
 	}
-	version := d.number("version", 1<<32)
-	if d.err == nil && (string(magic) != stateMagic || version != stateVersion) {
-		d.err = fmt.Errorf("state %q of version %d, this is version %d: %w", magic, version, stateVersion, errdefs.ErrFailedPrecondition)
+	d.version = d.number("version", 1<<32)
+	if known := d.version == stateVersion || d.version == withoutStamps; d.err == nil && (string(magic) != stateMagic || !known) {
+		d.err = fmt.Errorf("state %q of version %d, this is version %d: %w", magic, d.version, stateVersion, errdefs.ErrFailedPrecondition)
 	}
 	return uint32(d.number("minor version", 1<<32-1)), uint32(d.number("features", 1<<32-1))
 }
@@ -200,7 +208,7 @@ func (d *decoder) node() (n savedNode, ok bool) {
 		d.err = fmt.Errorf("node %d is the root: %w", n.id, errState)
 	}
 	kind := d.number("kind", maxDevices<<kindBits|(1<<kindBits-1))
-	n.kind, n.device = uint32(kind&(1<<kindBits-1))<<kindShift, uint16(kind>>kindBits)
+	n.kind, n.device = uint16(kind&(1<<kindBits-1))<<kindShift, uint16(kind>>kindBits)
 	if n.kind == kindGone && n.device != 0 && d.err == nil {
 		d.err = fmt.Errorf("node %d is gone and has device %d: %w", n.id, n.device, errState)
 	}
@@ -208,6 +216,9 @@ func (d *decoder) node() (n savedNode, ok bool) {
 	if n.kind != kindGone {
 		n.parent = d.number("parent", maxNodes)
 		n.name = d.name()
+	}
+	if n.kind == unix.S_IFLNK && d.version != withoutStamps {
+		n.stamp = uint32(d.number("stamp of a link", 1<<32-1))
 	}
 	return n, d.err == nil
 }

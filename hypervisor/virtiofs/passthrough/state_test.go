@@ -132,6 +132,27 @@ func TestStateIsTheSame(t *testing.T) {
 	}
 }
 
+// A state of the version without links' stamps is loaded. Its links are stale, since they
+// may have been replaced.
+func TestStateWithoutStamps(t *testing.T) {
+	state := stateOf([]savedNode{
+		{id: 2, parent: 1, lookups: 1, kind: regular, name: "g"},
+		{id: 3, parent: 1, lookups: 1, kind: unix.S_IFLNK, name: "l"},
+	}, nil)
+	state = state[:len(state)-1] // the stamp, which was 0 as the lists' ends are
+	state[len(stateMagic)] = withoutStamps
+	fs, err := load(t, shareOf(t), state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, errno := fs.nodes.get(2); errno != 0 {
+		t.Errorf("a file: %v", errno)
+	}
+	if _, errno := fs.nodes.get(3); errno != unix.ESTALE {
+		t.Errorf("a link: %v, want ESTALE", errno)
+	}
+}
+
 // Of two numbers that lead to one file, the one that is open stays.
 func TestStateOfOneFileTwice(t *testing.T) {
 	fs, err := load(t, shareOf(t), stateOf([]savedNode{
@@ -163,8 +184,8 @@ func TestStateMalformed(t *testing.T) {
 		want  string
 	}{
 		"empty":                 {nil, "ends early"},
-		"another magic":         {append([]byte("KATABOX-fs"), good[len(stateMagic):]...), "version 1"},
-		"a later version":       {binary.AppendUvarint([]byte(stateMagic), 2), "of version 2"},
+		"another magic":         {append([]byte("KATABOX-fs"), good[len(stateMagic):]...), "version 2"},
+		"a later version":       {binary.AppendUvarint([]byte(stateMagic), 3), "of version 3"},
 		"an end in a name":      {good[:len(good)-3], "ends early"},
 		"something after it":    {append(bytes.Clone(good), 0), "after the end"},
 		"the root":              {stateOf([]savedNode{{id: 1}}, nil), "is the root"},

@@ -96,7 +96,8 @@ func (t *tree) fileFlags(fd int, flags uint32) uint32 {
 
 // appendsOnly reports whether a file that may be read and written was opened as an
 // append-only one. A shared mapping of it, which the guest's kernel does not refuse as the
-// host's does, would write whole pages back, and the host would append them.
+// host's does, would write whole pages back, and the host would append them. It is refused
+// by FOPEN_DIRECT_IO, or if the guest maps such files (wantedToMap), what is written back is.
 func appendsOnly(fd int, flags uint32) bool {
 	const both = unix.O_RDWR | unix.O_APPEND
 	if flags&(unix.O_ACCMODE|unix.O_APPEND) != both {

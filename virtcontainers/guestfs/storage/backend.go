@@ -166,10 +166,12 @@ func policyOf(cache string) func(string) passthrough.Policy {
 	case "always":
 		base = passthrough.Always
 	}
+	own := passthrough.Auto // the host adds and removes containers
+	own.Direct = base.Direct
 	return func(where string) passthrough.Policy {
 		switch {
 		case where == "":
-			return passthrough.Auto // the host adds and removes containers
+			return own
 		case !isRootfs(where) || cache == "never":
 			return base
 		case cache == "always":

@@ -156,6 +156,9 @@ func TestPolicies(t *testing.T) {
 		{"metadata", "c1/mounts/0", false, true, time.Second},
 		{"metadata", "c1/rootfs", true, false, time.Second},
 		{"never", "c1/rootfs", false, true, 0},
+		{"metadata", "", false, true, time.Second},
+		{"never", "", false, true, time.Second},
+		{"always", "", false, false, time.Second},
 	} {
 		p := policyOf(test.cache)(test.where)
 		if p.Keep != test.keep || p.Direct != test.direct {
