@@ -53,7 +53,8 @@ type CheckpointOptions struct {
 // Checkpoint saves a container, which must be its sandbox's only one, with its
 // machine. Afterwards, and after an error, the container continues to run, unless
 // opts.Exit is set and there was no error. ctx bounds the call. It fails with
-// errdefs.ErrFailedPrecondition for a container that cannot be saved, and with
+// errdefs.ErrFailedPrecondition for a container that cannot be saved, or with opts.Exit
+// ended before it was, and with
 // errdefs.ErrUnavailable if the guest has calls to answer.
 func (c *Container) Checkpoint(ctx context.Context, opts CheckpointOptions) error {
 	began := time.Now()
@@ -186,6 +187,10 @@ func (c *Container) thaw(ctx context.Context, client *guest.Client) error {
 // saveInto saves the machine, and lets it go on, or ends the container.
 func (c *Container) saveInto(ctx context.Context, to *saving, exit bool) error {
 	taken, err := c.saveStanding(ctx, to)
+	if err == nil && exit && closed(c.init.heard) {
+		// Its own exit is reported, not that of a container that was saved.
+		err = fmt.Errorf("it ended before it was saved: %w", errdefs.ErrFailedPrecondition)
+	}
 	if err == nil && exit {
 		c.endSaved(ctx)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -218,6 +219,27 @@ func TestExitDuringCheckpoint(t *testing.T) {
 	s.awaitStopped()
 	s.observer.expect(t, "pod=5")
 	s.checkHeard()
+}
+
+// A container whose own exit came before it was saved does not end as one that was saved.
+func TestExitBeforeCheckpointAndExit(t *testing.T) {
+	s := newSaver(t)
+	s.host.Agent.After("Park", func(context.Context, proto.Message) error {
+		s.writes("last words ")
+		s.exits(sandboxID, "", 5)
+		time.Sleep(100 * time.Millisecond) // until it was heard
+		return nil
+	})
+	err := s.c.Checkpoint(t.Context(), virtcontainers.CheckpointOptions{Dir: s.dir, Exit: true})
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("checkpoint: %v", err)
+	}
+	s.awaitStopped()
+	s.observer.expect(t, "pod=5")
+	s.checkHeard()
+	if _, err := os.Stat(s.file()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is left: %v", err)
+	}
 }
 
 // A sandbox that is stopped while it is saved ends.

@@ -128,12 +128,8 @@ func (s *Sandbox) handleExit(e *api.Exit) {
 	}
 	entry.Info("process exited")
 	exit := Exit{Status: e.Status & 0xff, At: exitTime(e, p.made, time.Now())}
-	leave, entered := s.calls.tryEnter() // no hibernation before its output is here
 	s.watchers.Go(func() {
 		p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes}, e.Signaled)
-		if entered {
-			leave()
-		}
 	})
 }
 
