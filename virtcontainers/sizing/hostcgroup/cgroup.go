@@ -136,7 +136,7 @@ func (c *Cgroup) Make() error {
 				return err
 			}
 		}
-		if err := p.limitSwap(0); err != nil {
+		if err := p.startWithoutSwap(); err != nil {
 			return err
 		}
 		if p.overhead == "" {

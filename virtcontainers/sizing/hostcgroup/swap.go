@@ -3,8 +3,9 @@ package hostcgroup
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
+
+	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
@@ -31,9 +32,20 @@ func (p place) limitSwap(most uint64) error {
 	var errs []error
 	for _, dir := range dirs {
 		err := write(filepath.Join(dir, swapFile), resource.SwapText(most))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !gone(err) {
 			errs = append(errs, fmt.Errorf("set %s to %s: %w", swapFile, resource.SwapText(most), err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// startWithoutSwap limits the swap of new cgroups to none. What the kernel refuses is an
+// error only if the pod must be in its own cgroup (Options.Only), as in SetPlace's callers.
+func (p place) startWithoutSwap() error {
+	err := p.limitSwap(0)
+	if err != nil && p.overhead != "" {
+		log.L.WithError(err).Warn("the host may swap out the pod's memory")
+		return nil
+	}
+	return err
 }

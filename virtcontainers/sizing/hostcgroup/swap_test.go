@@ -74,18 +74,33 @@ func TestSparesDoNotSwap(t *testing.T) {
 
 // A new pod's cgroups have no swap, which counts where the guest's memory comes from a file.
 func TestMadeWithoutSwap(t *testing.T) {
-	root, ok := roots(t)["v2"]
-	if !ok {
-		t.Skip("the host has no v2 tree")
+	mount := t.TempDir()
+	p := place{hierarchy: hierarchy{mount: mount, unified: true}, pod: filepath.Join(mount, "pods/kata_s"), overhead: filepath.Join(mount, overheadDir, "s")}
+	emptied(t, p.pod, p.overhead)
+	if err := (&Cgroup{places: []place{p}}).Make(); err != nil {
+		t.Fatal(err)
 	}
-	s := newScene(t, root, false)
-	for _, dir := range s.places[0].dirs() {
-		got, found := files(t, dir, swapFile)[swapFile]
-		if !found {
-			t.Skip("this version has no controller here, or counts no swap")
+	for _, dir := range []string{p.pod, p.overhead} {
+		if got := files(t, dir, swapFile)[swapFile]; got != "0" {
+			t.Errorf("%s of %s is %q, want 0", swapFile, dir, got)
 		}
-		if got != "0" {
-			t.Errorf("%s of %s is %s, want 0", swapFile, dir, got)
+	}
+}
+
+// A limit of swap that the kernel refuses costs no pod its cgroups, unless the pod must be
+// in its own.
+func TestMadeWhereSwapIsRefused(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		mount := t.TempDir()
+		p := place{hierarchy: hierarchy{mount: mount, unified: true}, pod: filepath.Join(mount, "pods/kata_s")}
+		if !only {
+			p.overhead = filepath.Join(mount, overheadDir, "s")
+		}
+		if err := os.MkdirAll(filepath.Join(p.pod, swapFile), 0o755); err != nil { // cannot be written
+			t.Fatal(err)
+		}
+		if err := (&Cgroup{places: []place{p}}).Make(); (err != nil) != only {
+			t.Errorf("only %v: %v", only, err)
 		}
 	}
 }
