@@ -67,10 +67,8 @@ func (p *Pod) enterShimCgroup() error {
 }
 
 func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
-	if p.shimCgroup == nil { // otherwise QEMU begins there, and is charged there for its first memory
-		if err := p.checkHugepages(p.initial.MemoryMiB); err != nil {
-			return err
-		}
+	if err := p.checkHugepages(p.initial.MemoryMiB); err != nil {
+		return err
 	}
 	made, err := hostcgroup.New(hostcgroup.Options{
 		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, Name: p.opts.CgroupName,
@@ -308,6 +306,17 @@ func (p *Pod) followLimit(ctx context.Context, host hostcgroup.Limits) error {
 // placePod sets the pod's cgroup to the containers' combined CPUs and shares,
 // pins the vCPUs, and sets the machine's OOM score. The caller holds resizes.
 func (p *Pod) placePod(ctx context.Context) error {
+	p.scoreOOM(ctx)
+	place := p.place()
+	if err := p.placeCgroup(ctx, place); err != nil {
+		return err
+	}
+	p.pin(ctx, place.CPUs)
+	return nil
+}
+
+// place returns the containers' combined CPUs, shares and swap.
+func (p *Pod) place() resource.Place {
 	var own resource.Place
 	var others []resource.Place
 	for _, c := range p.living() {
@@ -320,13 +329,7 @@ func (p *Pod) placePod(ctx context.Context) error {
 			others = append(others, c.place)
 		}
 	}
-	p.scoreOOM(ctx)
-	place := resource.Together(own, others...)
-	if err := p.placeCgroup(ctx, place); err != nil {
-		return err
-	}
-	p.pin(ctx, place.CPUs)
-	return nil
+	return resource.Together(own, others...)
 }
 
 // placeCgroup turns an error into a warning, unless the pod must be in its own

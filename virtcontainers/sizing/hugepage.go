@@ -61,9 +61,15 @@ func (p *Pod) hugepagesMiB() uint64 {
 // allows too few huge pages for that much memory. The kubelet sets one of 0 for each size
 // that the pod has not requested (k8s.io/kubernetes pkg/kubelet/cm, maybeSetHugetlb), and
 // QEMU would only say that it cannot allocate memory.
+//
+// QEMU begins in the engine's cgroup for shims, if that is in the hierarchy that counts huge
+// pages, and is charged there for the memory that it starts with.
 func (p *Pod) checkHugepages(memoryMiB uint64) error {
 	if !p.only() || p.hugePageMiB == 0 {
 		return nil
+	}
+	if p.shimCgroup.CountsHugepages() {
+		memoryMiB -= min(memoryMiB, p.initial.MemoryMiB)
 	}
 	if err := p.above.CheckHugepages(memoryMiB); err != nil {
 		return fmt.Errorf("hypervisor.qemu.enable_hugepages with runtime.sandbox_cgroup_only: "+

@@ -69,11 +69,17 @@ func (p *Pod) regainControllers(ctx context.Context) error {
 	}
 	log.G(ctx).WithField("controllers", regained).
 		Info("controllers of the pod's cgroup on the host were turned off, and are on again")
-	leave, err := p.opts.EnterAwake(ctx) // A vCPU is pinned in a machine that runs.
-	if err != nil {
-		return err
-	}
-	defer leave()
+	return p.setAgain(ctx)
+}
+
+// setAgain sets what was lost.
+func (p *Pod) setAgain(ctx context.Context) error {
+	return errors.Join(p.setCgroupAgain(ctx), p.pinAgain(ctx))
+}
+
+// setCgroupAgain sets what the pod's cgroups have lost. It does not wait until the machine
+// runs: its pages can be swapped out meanwhile.
+func (p *Pod) setCgroupAgain(ctx context.Context) error {
 	if err := p.hold(ctx); err != nil {
 		return err
 	}
@@ -82,5 +88,26 @@ func (p *Pod) regainControllers(ctx context.Context) error {
 		return nil
 	}
 	p.placed = ""
-	return errors.Join(p.cgroup.SetBound(hostcgroup.Bound{Memory: p.bounded, Processes: maxThreads}), p.placePod(ctx))
+	return errors.Join(p.cgroup.SetBound(hostcgroup.Bound{Memory: p.bounded, Processes: maxThreads}), p.placeCgroup(ctx, p.place()))
+}
+
+// pinAgain binds the vCPUs, which writing the cpuset has undone. For that the machine has
+// to run.
+func (p *Pod) pinAgain(ctx context.Context) error {
+	if !p.opts.Config.Runtime.PinVCPUs {
+		return nil
+	}
+	leave, err := p.opts.EnterAwake(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := p.hold(ctx); err != nil {
+		return err
+	}
+	defer p.letGo()
+	if !p.opts.Ending() {
+		p.pin(ctx, p.place().CPUs)
+	}
+	return nil
 }

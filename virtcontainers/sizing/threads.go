@@ -11,8 +11,9 @@ const (
 	// uringEntries is the size of the ring that each of them has with io_uring (QEMU's
 	// block/io_uring.c, MAX_ENTRIES).
 	uringEntries = 128
-	// nicRoom is for how many NICs the kernel's threads count. More are rare.
-	nicRoom = 8
+	// nicRoom is for how many NICs the kernel's threads count: a pod's, which has one, and
+	// one more. otherThreads has room for those of a few others.
+	nicRoom = 2
 	// otherThreads is room for QEMU's other threads, and for the processes that stand for
 	// containers.
 	otherThreads = 64
@@ -34,7 +35,8 @@ func (p *Pod) vmThreads() uint64 {
 
 // uringWorkers returns how many threads the kernel adds at most to a process for one thread
 // that uses io_uring, for what it cannot begin at once: flushes, and direct writes that
-// allocate blocks (io_uring/tctx.c, io_init_wq_offload). They stand in for none of QEMU's
+// allocate blocks (io_uring/tctx.c, io_init_wq_offload); before Linux 6.4 for each of the host's
+// NUMA nodes that it runs on (io_uring/io-wq.c, io_wq_create), which are not counted. They stand in for none of QEMU's
 // own, which still discards and writes zeros.
 func uringWorkers(hostCPUs int) uint64 { return min(uringEntries, 4*uint64(hostCPUs)) }
 

@@ -100,7 +100,7 @@ func TestThreadsOfAMachine(t *testing.T) {
 		want   uint64
 	}{
 		"threads":                 {func(h *config.Hypervisor) { h.BlockAIO, h.DisableVhostNet = config.AIOThreads, true }, 4 + 64 + 64 + 1},
-		"vhost-net for each vCPU": {func(h *config.Hypervisor) { h.BlockAIO, h.DefaultVCPUs = config.AIONative, 3 }, 4 + 64 + 64 + 1 + 3*8},
+		"vhost-net for each vCPU": {func(h *config.Hypervisor) { h.BlockAIO, h.DefaultVCPUs = config.AIONative, 3 }, 4 + 64 + 64 + 1 + 3*2},
 		"io_uring":                {func(h *config.Hypervisor) { h.BlockAIO, h.DisableVhostNet = config.AIOUring, true }, 4 + 64 + uring + 64 + 1},
 		"io_uring in threads for disks": {func(h *config.Hypervisor) {
 			h.BlockAIO, h.DisableVhostNet, h.IndepIOThreads = config.AIOUring, true, 2

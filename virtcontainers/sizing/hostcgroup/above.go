@@ -132,7 +132,7 @@ func (a Above) CheckHugepages(memoryMiB uint64) error {
 			return err
 		}
 		if limit>>20 < memoryMiB {
-			return fmt.Errorf("%s allows %d MiB of huge pages, and the machine has %d MiB of memory: %w",
+			return fmt.Errorf("%s allows %d MiB of huge pages, and %d MiB of the machine's memory would count there: %w",
 				file, limit>>20, memoryMiB, errdefs.ErrFailedPrecondition)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 
 	"github.com/containerd/errdefs"
 )
@@ -76,6 +77,12 @@ func (e *Existing) Leave() error {
 		errs = append(errs, move(p.home, procsFile, os.Getpid()))
 	}
 	return errors.Join(errs...)
+}
+
+// CountsHugepages reports whether what starts in the cgroup is charged there for its huge
+// pages. e may be nil.
+func (e *Existing) CountsHugepages() bool {
+	return e != nil && slices.ContainsFunc(e.places, func(p existingPlace) bool { return p.limitsHugepages() })
 }
 
 // in returns the cgroup's directory in a hierarchy, or empty. e may be nil.

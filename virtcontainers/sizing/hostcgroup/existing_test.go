@@ -122,3 +122,22 @@ func TestExistingErrors(t *testing.T) {
 		t.Errorf("without cgroups: %v", err)
 	}
 }
+
+// What starts in a cgroup is charged there for huge pages with v2, and with v1 if the
+// hierarchy that counts them has it.
+func TestCountsHugepages(t *testing.T) {
+	in := func(h hierarchy) *Existing { return &Existing{places: []existingPlace{{hierarchy: h}}} }
+	for name, test := range map[string]struct {
+		e    *Existing
+		want bool
+	}{
+		"none":             {nil, false},
+		"v2":               {in(hierarchy{unified: true}), true},
+		"v1":               {in(hierarchy{controllers: []string{"hugetlb"}}), true},
+		"v1, another part": {in(hierarchy{controllers: []string{"memory"}}), false},
+	} {
+		if got := test.e.CountsHugepages(); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
