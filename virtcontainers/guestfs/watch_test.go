@@ -118,7 +118,7 @@ func TestUnusedDiskIsDetachedLater(t *testing.T) {
 	})
 }
 
-// A guest that does not let go of a disk keeps the machine for a short time of each round:
+// A guest that does not release a disk keeps the machine for a short time of each round:
 // others can change it between two (Hibernate).
 func TestHungDetachLeavesMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

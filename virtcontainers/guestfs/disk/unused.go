@@ -31,7 +31,7 @@ func (p *Pool) HasUnused() bool {
 }
 
 // DetachUnused tries once more to detach the disks without a user, all at once: one that
-// the guest does not let go holds up no other. The guest is given 2 s.
+// the guest does not release holds up no other. The guest is given 2 s.
 func (p *Pool) DetachUnused(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, detachPatience)
 	defer cancel()
