@@ -38,10 +38,15 @@ func PowerOff() error {
 	return nil
 }
 
-// settleDisks flushes all caches, and makes file systems on disks read-only.
-// One that is still written to stays writable, but is flushed.
+// settleDisks makes file systems on disks read-only, which flushes them, and then flushes
+// all other caches. A file system that is still written to stays writable, but is flushed.
+// The disks are first: a sync waits for the host's file systems behind a share.
 func settleDisks(ctx context.Context) {
+	makeDisksReadOnly(ctx)
 	unix.Sync() // includes block devices without a file system
+}
+
+func makeDisksReadOnly(ctx context.Context) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("file systems stay as they are")

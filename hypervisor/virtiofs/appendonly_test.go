@@ -1,6 +1,7 @@
 package virtiofs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
@@ -80,5 +82,36 @@ func TestAppendOnly(t *testing.T) {
 	write(again, one.Fh, "d")
 	if text, err := os.ReadFile(path); string(text) != "abcd" || err != nil {
 		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
+// What is written to a shared mapping of an append-only file is lost, and the error says so.
+func TestMappedAppendOnly(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	setAppendOnly(t, path)
+	inMount(t, "TestInsideMappedAppendOnly", mountDir(t, dir, serving{policy: passthrough.Never}))
+	if text, err := os.ReadFile(path); string(text) != "text" || err != nil {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
+func TestInsideMappedAppendOnly(t *testing.T) {
+	fd, err := unix.Open(filepath.Join(inside(t), "file"), unix.O_RDWR|unix.O_APPEND|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	p := mapDirect(t, fd)
+	p[0] = 'T'
+	if err := unix.Msync(p, unix.MS_SYNC); !errors.Is(err, unix.EPERM) {
+		t.Errorf("msync: %v, want EPERM", err)
+	}
+	p[0] = 'X'
+	if err := unix.Fsync(fd); !errors.Is(err, unix.EPERM) {
+		t.Errorf("fsync: %v, want EPERM", err)
 	}
 }

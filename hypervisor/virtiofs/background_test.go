@@ -75,13 +75,17 @@ func (h *hungReads) hold(r *wire.Request, answer func()) bool {
 	return true
 }
 
+// release answers the reads that wait, once: a second answer may go to another reader.
 func (h *hungReads) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.released && len(h.waiting) < hungReaders {
-		close(h.all)
+	if h.released {
+		return
 	}
 	h.released = true
+	if len(h.waiting) < hungReaders {
+		close(h.all)
+	}
 	for _, answer := range h.waiting {
 		answer()
 	}

@@ -12,18 +12,20 @@ import (
 // seed makes names' hashes unpredictable for a guest.
 var seed = maphash.MakeSeed()
 
-// syncs is the group of the share's syncs. It is none of a tree's, nor of a name's.
+// syncs distinguishes the group of a tree's syncs from that of its other requests, and
+// from those of names.
 const syncs = 1 << 62
 
 // groupOf returns a number for the group of requests that may hang together:
-// those of one mount. In the share's own tree, which has the mount points of
-// containers, even a lookup of a name uses the file system behind it, so there
-// each name is a group, and a sync those of all mounted files, so syncs are another.
+// those of one mount. Its syncs are another group: they also use the file systems
+// of files that are mounted in it. In the share's own tree, which has the mount
+// points of containers, even a lookup of a name uses the file system behind it, so
+// there each name is a group.
 func (p *pool) groupOf(r *wire.Request) uint64 {
 	tree := p.fs.Tree(r.Node())
 	switch {
-	case tree == 0 && r.Op() == wire.Syncfs:
-		return syncs
+	case r.Op() == wire.Syncfs:
+		return uint64(tree) | syncs
 	case tree != 0 || r.Op() != wire.Lookup:
 		return uint64(tree)
 	}
@@ -76,7 +78,7 @@ func (p *pool) leave(j *job) *job {
 func (p *pool) serves(trees []uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(trees, func(tree uint32) bool { return p.busy[uint64(tree)] > 0 })
+	return slices.ContainsFunc(trees, func(tree uint32) bool { return p.busy[uint64(tree)]+p.busy[uint64(tree)|syncs] > 0 })
 }
 
 // reserve reserves room to take one more request; it returns false if there is

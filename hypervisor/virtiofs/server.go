@@ -169,7 +169,8 @@ func (s *Server) Drop(ctx context.Context, paths ...string) error {
 }
 
 // Idle reports whether the guest has nothing open in the mounts at and below a path of
-// the share, and each of its requests there is answered. The requests come first: one
+// the share, and each of its requests there is answered, also a sync that is about more
+// than these mounts. The requests come first: one
 // that opens a file has left what HasOpen finds when it is answered.
 func (s *Server) Idle(path string) bool {
 	return !s.pool.serves(s.fs.Trees(path)) && !s.fs.HasOpen(path)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -83,7 +85,7 @@ func TestSyncWithoutFileMounts(t *testing.T) {
 // syncfsIn is fuse.h's fuse_syncfs_in.
 type syncfsIn struct {
 	fuse.InHeader
-	padding uint64
+	_ uint64
 }
 
 func (c *client) syncfs(node uint64) {
@@ -114,29 +116,60 @@ func (f *unopened) Open(context.Context, uint32) (fs.FileHandle, uint32, unix.Er
 	return nil, 0, 0
 }
 
-// A mounted file whose file system hangs holds up syncs of the share, and nothing else.
+// A mounted file whose file system hangs holds up syncs of the share, or of the volume that
+// it is mounted in, and nothing else. It is not idle until then.
 func TestHungSync(t *testing.T) {
-	share, source := t.TempDir(), t.TempDir()
-	end := make(chan struct{})
-	mountFUSE(t, source, map[string]fs.InodeEmbedder{"file": &unopened{end: end}})
-	bindFile(t, filepath.Join(source, "file"), filepath.Join(share, "file"))
-	_, f := serveDir(t, share, passthrough.Auto)
-	t.Cleanup(func() { close(end) })
-	c := rawClientOf(t, f).begin()
-	c.mustLookup(1, "file")
-	q := c.q
+	for _, dir := range []string{"", "volume"} {
+		share, source := t.TempDir(), t.TempDir()
+		end := make(chan struct{})
+		mountFUSE(t, source, map[string]fs.InodeEmbedder{"file": &unopened{end: end}})
+		if dir != "" {
+			if err := os.Mkdir(filepath.Join(share, dir), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			mountTmpfs(t, filepath.Join(share, dir))
+		}
+		at := filepath.Join(dir, "file")
+		bindFile(t, filepath.Join(source, "file"), filepath.Join(share, at))
+		server, f := serveDir(t, share, passthrough.Auto)
+		finish := sync.OnceFunc(func() { close(end) })
+		t.Cleanup(finish)
+		c := rawClientOf(t, f).begin()
+		node := uint64(1)
+		if dir != "" {
+			node = c.mustLookup(1, dir).NodeId
+		}
+		c.mustLookup(node, "file")
+		hangSyncs(t, c, node)
+		for _, want := range []bool{false, true} {
+			if want {
+				finish()
+			}
+			for deadline := time.Now().Add(10 * time.Second); server.Idle(at) != want; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%s is idle: %v, and is flushed: %v", at, !want, !want)
+				}
+			}
+		}
+	}
+}
+
+// hangSyncs requests as many syncs of a directory as there are threads but one, and then
+// something else about it, which is to be answered.
+func hangSyncs(t *testing.T, c *client, node uint64) {
+	t.Helper()
 	offer := func(i int, op wire.Op) {
-		in := fuse.InHeader{Length: uint32(len(bytesOf(&fuse.InHeader{}))), Opcode: uint32(op), NodeId: 1, Unique: 1000 + uint64(i)}
+		in := fuse.InHeader{Length: uint32(len(bytesOf(&fuse.InHeader{}))), Opcode: uint32(op), NodeId: node, Unique: 1000 + uint64(i)}
 		copy(c.out[i*64:], bytesOf(&in))
-		q.SetDesc(2*i, vhosttest.Desc{Addr: c.outAddr + uint64(i*64), Len: in.Length, Flags: vhosttest.Next, Next: uint16(2*i + 1)})
-		q.SetDesc(2*i+1, vhosttest.Desc{Addr: c.inAddr + uint64(i*1024), Len: 1024, Flags: vhosttest.Write})
-		q.Offer(uint16(2 * i))
+		c.q.SetDesc(2*i, vhosttest.Desc{Addr: c.outAddr + uint64(i*64), Len: in.Length, Flags: vhosttest.Next, Next: uint16(2*i + 1)})
+		c.q.SetDesc(2*i+1, vhosttest.Desc{Addr: c.inAddr + uint64(i*1024), Len: 1024, Flags: vhosttest.Write})
+		c.q.Offer(uint16(2 * i))
 	}
 	for i := range maxThreads - 1 { // the queue has twice as many descriptors
 		offer(i, wire.Syncfs)
 	}
 	for range 3 {
 		offer(maxThreads-1, wire.Statfs)
-		awaitUsed(t, q)
+		awaitUsed(t, c.q)
 	}
 }

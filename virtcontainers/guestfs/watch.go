@@ -86,6 +86,9 @@ func (p *Pod) watchDisks(ctx context.Context, tryEnter func() (leave func(), ok 
 			p.followRaw(ctx, all)
 			p.disks.DetachUnused(ctx)
 			leave()
+			// A tick of meanwhile would have it entered again at once: what waits until
+			// the machine is left (Hibernate) would never have its turn.
+			tick.Reset(lookEvery)
 		}
 	}
 }

@@ -117,3 +117,55 @@ func TestUnusedDiskIsDetachedLater(t *testing.T) {
 		<-ended
 	})
 }
+
+// A guest that does not release a disk keeps the machine for a short time of each round:
+// others can change it between two (Hibernate).
+func TestHungDetachLeavesMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		monitor := new(fake.Monitor)
+		p, _, _ := newPodOn(t, monitor)
+		entered, left := time.Time{}, time.Now()
+		rounds := 0
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			p.Watch(ctx, func() (func(), bool) {
+				rounds++
+				entered = time.Now()
+				if out := entered.Sub(left); out < lookEvery {
+					t.Errorf("the machine is entered again after %v", out)
+				}
+				return func() {
+					left = time.Now()
+					if in := left.Sub(entered); in >= lookEvery/2 {
+						t.Errorf("the machine is left after %v", in)
+					}
+				}, true
+			})
+		}()
+		req := request(t)
+		req.Bundle.Spec.Mounts = nil // as above
+		c := p.Container(req)
+		if err := do(t, c); err != nil {
+			t.Fatal(err)
+		}
+		monitor.Hook(fake.StepDetach, func(ctx context.Context, _ *fake.VM) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		released, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if err := c.Release(released); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Release: %v", err)
+		}
+		time.Sleep(10 * lookEvery)
+		monitor.Hook(fake.StepDetach, nil)
+		time.Sleep(2 * lookEvery)
+		cancel()
+		<-ended
+		if rounds < 3 || p.HasDisks() {
+			t.Errorf("%d rounds, and disks are left: %v", rounds, p.HasDisks())
+		}
+	})
+}

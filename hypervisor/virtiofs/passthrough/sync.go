@@ -49,6 +49,8 @@ func (tb *table) mountedFiles(dir *node) (files []*node) {
 // flushFile flushes the file system of a regular file. To open another kind may have
 // effects (a FIFO, a device), and there is nothing to flush in what the kernel makes.
 func (fs *FS) flushFile(t *Thread, n *node) unix.Errno {
+	fs.nodes.flushing(n.tree, 1)
+	defer fs.nodes.flushing(n.tree, -1)
 	fd, errno := fs.fd(t, n)
 	if errno != 0 {
 		return errno
@@ -67,4 +69,23 @@ func flush(fd int, errno unix.Errno) unix.Errno {
 	}
 	defer unix.Close(fd)
 	return errnoOf(unix.Syncfs(fd))
+}
+
+// flushing counts a sync that opens files of a mount.
+func (tb *table) flushing(t *tree, more int) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	t.flushes += more
+}
+
+// flushes reports whether a sync has a file open in the mounts at and below a path.
+func (tb *table) flushes(where string) bool {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	for _, t := range tb.trees {
+		if t.flushes > 0 && t.at(where) {
+			return true
+		}
+	}
+	return false
 }

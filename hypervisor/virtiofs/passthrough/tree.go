@@ -66,6 +66,7 @@ type tree struct {
 
 	// table.mu guards the following.
 	nodes   int
+	flushes int // syncs that have a file of it open (sync.go)
 	dead    bool
 	devices []uint32 // by their numbers (inode.go)
 }
@@ -181,10 +182,10 @@ func (fs *FS) Trees(where string) (numbers []uint32) {
 	return numbers
 }
 
-// HasOpen reports whether the guest has anything open in the mounts at and below a
-// path of the share.
+// HasOpen reports whether the guest has anything open in the mounts at and below a path
+// of the share, or a sync that it has asked for.
 func (fs *FS) HasOpen(where string) bool {
-	return fs.handles.has(func(h *handle) bool { return h.node.tree.at(where) })
+	return fs.nodes.flushes(where) || fs.handles.has(func(h *handle) bool { return h.node.tree.at(where) })
 }
 
 // at reports whether the tree is mounted at or below a path of the share.

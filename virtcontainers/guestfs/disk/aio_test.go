@@ -3,6 +3,7 @@ package disk_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -100,5 +101,49 @@ func TestNativeForDirectDisks(t *testing.T) {
 	}
 	if warned := strings.Count(out.String(), "level=warning"); warned != 1 {
 		t.Errorf("%d warnings, want one:\n%s", warned, out)
+	}
+}
+
+// losing counts the disks that it attaches, and loses.
+type losing struct {
+	lost
+	tries int
+}
+
+func (l *losing) Attach(ctx context.Context, d hypervisor.Device) error {
+	l.tries++
+	return l.lost.Attach(ctx, d)
+}
+
+// A disk that is attached, and not found, is no reason to use threads.
+func TestNoFallBackAfterAttach(t *testing.T) {
+	ctx, out := logged(t)
+	_, vm := machine(t)
+	m := &losing{lost: lost{vm}}
+	p := disk.NewPool(m, disk.Options{Bus: hypervisor.VirtioSCSI, AIO: hypervisor.AIOUring})
+	if _, err := p.Use(ctx, disk.Source{Path: file(t, "disk")}); !errors.Is(err, errInjected) {
+		t.Errorf("Use: %v", err)
+	}
+	if m.tries != 1 || p.Len() != 0 || out.Len() != 0 {
+		t.Errorf("%d attempts, %d disks, log:\n%s", m.tries, p.Len(), out)
+	}
+}
+
+// mute is a machine that attaches nothing, whatever the asynchronous I/O.
+type mute struct{ *fake.VM }
+
+func (mute) Attach(_ context.Context, d hypervisor.Device) error {
+	return fmt.Errorf("no disk with %s: %w", d.(hypervisor.Disk).AIO, errInjected)
+}
+
+// If threads do not help, both errors are returned.
+func TestFallBackFails(t *testing.T) {
+	_, vm := machine(t)
+	p := disk.NewPool(mute{vm}, disk.Options{Bus: hypervisor.VirtioSCSI, AIO: hypervisor.AIOUring})
+	_, err := p.Use(t.Context(), disk.Source{Path: file(t, "disk")})
+	for _, aio := range []hypervisor.DiskAIO{hypervisor.AIOUring, hypervisor.AIOThreads} {
+		if err == nil || !strings.Contains(err.Error(), "no disk with "+string(aio)) {
+			t.Errorf("Use: %v, want the error with %s", err, aio)
+		}
 	}
 }

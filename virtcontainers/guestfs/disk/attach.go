@@ -24,19 +24,16 @@ func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error
 	// Once the disk is attached, the VMM has a duplicate.
 	defer file.Close()
 	aio, second := p.kindsOfAIO(ctx, src)
-	first := p.try(ctx, e, file, src, aio)
-	if first == nil || second == "" || ctx.Err() != nil || e.id != "" || unanswered(first) {
+	refused, first := p.try(ctx, e, file, src, aio)
+	if !refused || second == "" || ctx.Err() != nil || e.id != "" {
 		return first
 	}
-	if err := p.try(ctx, e, file, src, second); err != nil {
-		return err
+	if _, err := p.try(ctx, e, file, src, second); err != nil {
+		return errors.Join(first, err)
 	}
 	p.fallBack(ctx, "disks are read and written by threads: it failed with "+string(aio), first)
 	return nil
 }
-
-// unanswered reports whether the VMM has not answered in time, and so has not refused.
-func unanswered(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
 // cacheOf returns how the host caches a new disk.
 func (p *Pool) cacheOf(src Source) hypervisor.DiskCache {
@@ -75,22 +72,24 @@ func (p *Pool) fallBack(ctx context.Context, why string, err error) {
 }
 
 // try attaches a disk under a new ID: a failed attempt may still hold its ID. If what
-// it has left cannot be removed, the entry stays kept.
-func (p *Pool) try(ctx context.Context, e *entry, file *opened, src Source, aio hypervisor.DiskAIO) error {
+// it has left cannot be removed, the entry stays kept. refused is set if the machine has
+// answered that it does not attach the disk.
+func (p *Pool) try(ctx context.Context, e *entry, file *opened, src Source, aio hypervisor.DiskAIO) (refused bool, err error) {
 	e.id, e.src, e.kept = p.newID(), src, true
-	err := p.machine.Attach(ctx, hypervisor.Disk{
+	err = p.machine.Attach(ctx, hypervisor.Disk{
 		ID: e.id, File: file.File, ReadOnly: src.ReadOnly, Bus: p.opts.Bus, Cache: p.cacheOf(src), AIO: aio,
 		LogicalBlockSize: file.blocks.logical, PhysicalBlockSize: file.blocks.physical,
 	})
+	refused = err != nil && !errors.Is(err, context.DeadlineExceeded)
 	if err == nil {
 		e.at, err = p.locate(e.id)
 	}
 	if err != nil {
-		return errors.Join(err, p.undo(ctx, e))
+		return refused, errors.Join(err, p.undo(ctx, e))
 	}
 	e.kept = false
 	e.blocks, e.length, e.shown = file.blocks, file.length, file.length
-	return nil
+	return false, nil
 }
 
 func (p *Pool) newID() string {

@@ -3,14 +3,15 @@ package disk
 import (
 	"context"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/containerd/log"
 )
 
-// detachPatience bounds the removal of one unused disk, which waits for the VMM and
-// the guest.
-const detachPatience = 10 * time.Second
+// detachPatience bounds the removal of unused disks, which waits for the VMM and the
+// guest. A guest that confirms it later has it noticed at the next attempt.
+const detachPatience = 2 * time.Second
 
 // Unused has a value when a disk was left without a user: the machine has not
 // confirmed that it is detached, or that it was attached. The host cannot use its file
@@ -29,14 +30,19 @@ func (p *Pool) HasUnused() bool {
 	return false
 }
 
-// DetachUnused tries once more to detach the disks without a user.
+// DetachUnused tries once more to detach the disks without a user, all at once: one that
+// the guest does not release holds up no other. The guest is given 2 s.
 func (p *Pool) DetachUnused(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, detachPatience)
+	defer cancel()
+	var all sync.WaitGroup
 	for _, e := range p.holdUnused() {
-		bounded, cancel := context.WithTimeout(ctx, detachPatience)
-		p.detachUnused(bounded, e)
-		cancel()
-		p.drop(e)
+		all.Go(func() {
+			defer p.drop(e)
+			p.detachUnused(ctx, e)
+		})
 	}
+	all.Wait()
 }
 
 func (p *Pool) detachUnused(ctx context.Context, e *entry) {
