@@ -52,8 +52,10 @@ type Container struct {
 	execs        execDefaults
 	spans        *spans.Recorder
 
-	// cgroupMu guards cgroups and resources: one change at a time.
+	// cgroupMu guards cgroups and resources: one change at a time, which may last, as
+	// the kernel reclaims memory first.
 	cgroupMu sync.Mutex
+	freezer  freezer
 }
 
 // EndsWithInit reports whether none of the container's processes outlives its
@@ -73,13 +75,11 @@ func (c *Container) Kill() error {
 }
 
 // Signal sends sig to every process in the container. It may take a second if one of them
-// does not freeze.
+// does not freeze. It waits for no update or pause.
 func (c *Container) Signal(sig syscall.Signal) error {
 	if sig == unix.SIGKILL {
 		return c.Kill()
 	}
-	c.cgroupMu.Lock()
-	defer c.cgroupMu.Unlock()
 	release := c.hold()
 	return errors.Join(c.signalEach(sig), release())
 }

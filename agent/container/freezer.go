@@ -6,38 +6,126 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 )
 
+// freezer freezes and thaws a container's processes.
+//
+// A process that libcontainer's stage starts must not be born frozen. Go's os/exec waits
+// in vfork for the child's execve without giving its P away (syscall.rawVforkSyscall): the
+// agent would not run on one CPU, nor past the next collection of garbage on several, and
+// could not thaw what it waits for.
+type freezer struct {
+	// cgroups is a manager for the freezer alone: a manager notes the state in the
+	// limits that it set last.
+	cgroups cgroups.Manager
+
+	mu sync.Mutex
+	// starts are those by the stage that are in progress.
+	starts int
+	// pausing is set while Pause has mu and waits for processes to freeze.
+	pausing atomic.Bool
+}
+
+// newFreezer returns a manager for a cgroup's freezer.
+func newFreezer(config cgroups.Cgroup) (cgroups.Manager, error) {
+	config.Resources = &cgroups.Resources{}
+	return manager.New(&config)
+}
+
+// startTime bounds Pause's wait for processes that are being started.
+const startTime = 10 * time.Second
+
+// lockIdle locks mu when no start is in progress. It reports false if one still is
+// after startTime.
+func (f *freezer) lockIdle() bool {
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		if f.starts == 0 {
+			return true
+		}
+		f.mu.Unlock()
+		if time.Since(begun) >= startTime {
+			return false
+		}
+	}
+}
+
+// lockUnlessPausing locks mu, unless Pause has it and waits.
+func (f *freezer) lockUnlessPausing() bool {
+	for !f.mu.TryLock() {
+		if f.pausing.Load() {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true
+}
+
+// freeze freezes the processes and waits until all are. mu must be held.
+func (f *freezer) freeze() error {
+	f.pausing.Store(true)
+	defer f.pausing.Store(false)
+	return f.cgroups.Freeze(cgroups.Frozen)
+}
+
+func (f *freezer) isFrozen() (bool, error) {
+	state, err := f.cgroups.GetFreezerState()
+	return state == cgroups.Frozen, err
+}
+
+// beginStart keeps the container from being frozen until end is called.
+func (c *Container) beginStart() (end func(), err error) {
+	f := &c.freezer
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if frozen, err := f.isFrozen(); err != nil || frozen {
+		return nil, c.precondition("start a process in", libcontainer.ErrPaused, err)
+	}
+	f.starts++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.starts--
+	}, nil
+}
+
 // Pause freezes every process in the container. If one does not freeze in time, as in
-// I/O that hangs, Pause fails, and all run on.
+// I/O that hangs, or is still being started, Pause fails, and all run on.
 func (c *Container) Pause() error {
-	c.cgroupMu.Lock()
-	defer c.cgroupMu.Unlock()
-	if frozen, err := c.isFrozen(); err != nil || frozen || !c.init.isAlive() {
+	f := &c.freezer
+	if !f.lockIdle() {
+		return fmt.Errorf("pause container %s: the start of a process in it has not ended within %v: %w", c.id, startTime, errdefs.ErrUnavailable)
+	}
+	defer f.mu.Unlock()
+	if frozen, err := f.isFrozen(); err != nil || frozen || !c.init.isAlive() {
 		return c.precondition("pause", libcontainer.ErrNotRunning, err)
 	}
-	err := c.cgroups.Freeze(cgroups.Frozen)
+	err := f.freeze()
 	if err == nil {
 		return nil
 	}
 	// Otherwise they would freeze later, when the I/O is done.
-	return fmt.Errorf("pause container %s: %w", c.id, errors.Join(err, c.cgroups.Freeze(cgroups.Thawed)))
+	return fmt.Errorf("pause container %s: %w", c.id, errors.Join(err, f.cgroups.Freeze(cgroups.Thawed)))
 }
 
 // Resume thaws what Pause froze.
 func (c *Container) Resume() error {
-	c.cgroupMu.Lock()
-	defer c.cgroupMu.Unlock()
-	if frozen, err := c.isFrozen(); err != nil || !frozen || !c.init.isAlive() {
+	f := &c.freezer
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if frozen, err := f.isFrozen(); err != nil || !frozen || !c.init.isAlive() {
 		return c.precondition("resume", libcontainer.ErrNotPaused, err)
 	}
-	if err := c.cgroups.Freeze(cgroups.Thawed); err != nil {
+	if err := f.cgroups.Freeze(cgroups.Thawed); err != nil {
 		return fmt.Errorf("resume container %s: %w", c.id, err)
 	}
 	return nil
@@ -45,13 +133,22 @@ func (c *Container) Resume() error {
 
 // hold keeps the container's processes from making others until release is called, as
 // libcontainer does to signal them all (signalAllProcesses): a process that is not in the
-// list yet would get no signal. A container that was paused stays so. cgroupMu must be
-// held.
+// list yet would get no signal. A container that is paused stays so. While the stage
+// starts a process nothing is held.
 func (c *Container) hold() (release func() error) {
-	if frozen, err := c.isFrozen(); err != nil || frozen {
-		return func() error { return nil }
+	f, dir := &c.freezer, filepath.Join(cgroupRoot, c.cgroup)
+	thaw := func() error { return nil }
+	if !f.lockUnlessPausing() {
+		awaitFrozen(dir)
+		return thaw
 	}
-	return holdCgroup(filepath.Join(cgroupRoot, c.cgroup))
+	if frozen, err := f.isFrozen(); err == nil && !frozen && f.starts == 0 {
+		thaw = holdCgroup(dir)
+	}
+	return func() error {
+		defer f.mu.Unlock()
+		return thaw()
+	}
 }
 
 // holdTime bounds the wait for processes to freeze. One that does not, as in I/O that
@@ -65,9 +162,7 @@ func holdCgroup(dir string) (release func() error) {
 	if set("1") != nil {
 		return func() error { return nil }
 	}
-	for begun := time.Now(); time.Since(begun) < holdTime && !areFrozen(dir); {
-		time.Sleep(time.Millisecond)
-	}
+	awaitFrozen(dir)
 	return func() error {
 		if err := set("0"); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("let processes run on: %w", err)
@@ -76,15 +171,17 @@ func holdCgroup(dir string) (release func() error) {
 	}
 }
 
+// awaitFrozen waits until a cgroup's processes are frozen, at most holdTime.
+func awaitFrozen(dir string) {
+	for begun := time.Now(); time.Since(begun) < holdTime && !areFrozen(dir); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // areFrozen reports whether the freeze of a cgroup is complete. Of one that is gone it is.
 func areFrozen(dir string) bool {
 	events, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
 	return err != nil || strings.Contains(string(events), "frozen 1")
-}
-
-func (c *Container) isFrozen() (bool, error) {
-	state, err := c.cgroups.GetFreezerState()
-	return state == cgroups.Frozen, err
 }
 
 // precondition is the error of a call that the container's state forbids, with the

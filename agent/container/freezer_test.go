@@ -31,21 +31,27 @@ func (s *slowFreezer) Freeze(state cgroups.FreezerState) error {
 
 func (s *slowFreezer) GetFreezerState() (cgroups.FreezerState, error) { return cgroups.Thawed, nil }
 
-// A container that does not freeze in time is thawed: otherwise it would freeze later.
-func TestPauseThatFails(t *testing.T) {
+// selfAsInit is the test as a container's init.
+func selfAsInit(t *testing.T) initProcess {
+	t.Helper()
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pidfd := os.NewFile(uintptr(fd), "init")
-	defer pidfd.Close()
-	freezer := &slowFreezer{}
-	c := &Container{id: "c", cgroups: freezer, init: initProcess{fd: pidfd}}
+	t.Cleanup(func() { _ = pidfd.Close() })
+	return initProcess{fd: pidfd}
+}
+
+// A container that does not freeze in time is thawed: otherwise it would freeze later.
+func TestPauseThatFails(t *testing.T) {
+	slow := &slowFreezer{}
+	c := &Container{id: "c", freezer: freezer{cgroups: slow}, init: selfAsInit(t)}
 	if err := c.Pause(); !errors.Is(err, errSlow) {
 		t.Errorf("pause: %v", err)
 	}
-	if want := []cgroups.FreezerState{cgroups.Frozen, cgroups.Thawed}; !slices.Equal(freezer.states, want) {
-		t.Errorf("states %v, want %v", freezer.states, want)
+	if want := []cgroups.FreezerState{cgroups.Frozen, cgroups.Thawed}; !slices.Equal(slow.states, want) {
+		t.Errorf("states %v, want %v", slow.states, want)
 	}
 }
 

@@ -128,7 +128,10 @@ func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string) (*
 	}
 	c := &Container{id: id, lib: lib, resources: config.Cgroups.Resources, protection: &r.protection, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config),
 		stage: stage{root: r.StateDir, id: id}, ownPIDs: config.Namespaces.IsPrivate(configs.NEWPID)}
-	if c.cgroups, err = manager.New(config.Cgroups); err != nil {
+	var freezeErr error
+	c.cgroups, err = manager.New(config.Cgroups)
+	c.freezer.cgroups, freezeErr = newFreezer(*config.Cgroups)
+	if err := errors.Join(err, freezeErr); err != nil {
 		return nil, errors.Join(fmt.Errorf("create container %s: %w", id, err), r.abandon(lib, id))
 	}
 	if err := c.findRoot(config); err != nil {
@@ -282,6 +285,11 @@ func (c *Container) startByStage(lib *libcontainer.Container, spec *specs.Proces
 
 // fork starts the process; the reaper spares it.
 func (c *Container) fork(p *Process, lib *libcontainer.Container, lp *libcontainer.Process) error {
+	started, err := c.beginStart()
+	if err != nil {
+		return err
+	}
+	defer started()
 	end := c.children.Begin()
 	defer func() { end(p.pid) }()
 	if err := lib.Start(lp); err != nil {

@@ -27,17 +27,24 @@ func (w lossyWriter) makeRoom(n int) bool {
 	if info.Mode&unix.S_IFMT != unix.S_IFREG || info.Size+int64(n) <= maxLogFile {
 		return true
 	}
-	kept := make([]byte, min(keptLogFile, info.Size))
-	read, err := unix.Pread(int(w), kept, info.Size-int64(len(kept)))
+	return w.trim(info.Size)
+}
+
+// trim removes the older lines of a log that had that size. It reports false if it cannot.
+func (w lossyWriter) trim(size int64) bool {
+	kept := make([]byte, min(keptLogFile, size))
+	read, err := unix.Pread(int(w), kept, size-int64(len(kept)))
 	if err != nil {
 		read = 0
+	} else if read < len(kept) {
+		return true // another has just trimmed it
 	}
 	_, kept, _ = bytes.Cut(kept[:read], []byte("\n")) // from the start of a line
 	if err := unix.Ftruncate(int(w), 0); err != nil {
 		return false
 	}
 	removed := fmt.Sprintf("time=%q level=info msg=\"%d bytes of older lines were removed from this log, which has at most %d MiB\"\n",
-		time.Now().Format(time.RFC3339Nano), info.Size-int64(len(kept)), maxLogFile>>20)
+		time.Now().Format(time.RFC3339Nano), size-int64(len(kept)), maxLogFile>>20)
 	_, _ = unix.Write(int(w), append([]byte(removed), kept...))
 	return true
 }

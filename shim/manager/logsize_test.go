@@ -54,3 +54,33 @@ func TestLogFileIsBounded(t *testing.T) {
 		t.Errorf("%d bytes are left, %.20q to %q", len(rest), rest, text[max(0, len(text)-20):])
 	}
 }
+
+// A writer that saw the log's size before another trimmed it keeps what the other kept.
+func TestLogFileIsTrimmedOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), logFile)
+	if err := os.WriteFile(path, bytes.Repeat([]byte("12345678901234567890123456789\n"), maxLogFile/30), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int64
+	for range 2 {
+		w, err := openLogFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !w.(lossyWriter).trim(info.Size()) {
+			t.Error("the log was not trimmed")
+		}
+		after, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, after.Size())
+	}
+	if sizes[0] < keptLogFile-1024 || sizes[1] != sizes[0] {
+		t.Errorf("sizes %d, the second writer was to keep what the first kept", sizes)
+	}
+}

@@ -49,12 +49,17 @@ func silence(agent *fakeguest.Agent) {
 		return
 	}
 	agent.Hook("Hello", func(ctx context.Context, _ proto.Message) error {
-		if _, err := os.Stat(name); err != nil {
+		if !exists(name) {
 			return nil
 		}
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // Main is for a TestMain: it runs the tests, or the shim if the program was

@@ -109,32 +109,66 @@ func (r *logReader) readBut(rest int) error {
 	return nil
 }
 
-// begin opens both files of a log, which may be replaced meanwhile.
+// begin opens both files of a log. They may be replaced meanwhile: the newer one is
+// opened first, and the older one is the one before it only if they are the newest still.
 func (r *logReader) begin() error {
 	for {
-		if err := errors.Join(r.open(oldLogFile), r.open(logFile)); err != nil {
+		newer, err1 := r.openFile(logFile)
+		older, err2 := r.openFile(oldLogFile)
+		r.add(older)
+		r.add(newer)
+		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		if len(r.files) < 2 || r.isFile(oldLogFile) {
+		if r.isNewestPair(older, newer) {
 			return nil
 		}
 		r.close()
 	}
 }
 
+// isNewestPair reports whether a log's files, each of which may be nil, are those that it
+// has now, or had when the container was removed.
+func (r *logReader) isNewestPair(older, newer *os.File) bool {
+	named := r.stat(logFile)
+	if newer != nil && named != nil {
+		return isSame(newer, named)
+	}
+	before := r.stat(oldLogFile)
+	if newer != nil {
+		return before == nil
+	}
+	return named == nil && (before == nil || isSame(older, before))
+}
+
+// open continues with a file that has come meanwhile.
 func (r *logReader) open(name string) error {
+	f, err := r.openFile(name)
+	r.add(f)
+	return err
+}
+
+// openFile opens a file of the log. It returns nil if there is none.
+func (r *logReader) openFile(name string) (*os.File, error) {
 	f, err := os.Open(filepath.Join(r.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("read container's log: %w", err)
+		return nil, fmt.Errorf("read container's log: %w", err)
+	}
+	return f, nil
+}
+
+// add has a file read after the others, unless it is nil.
+func (r *logReader) add(f *os.File) {
+	if f == nil {
+		return
 	}
 	r.files = append(r.files, f)
 	if len(r.files) == 1 {
 		r.buf, r.part = bufio.NewReader(f), nil
 	}
-	return nil
 }
 
 // drop closes the file that was read.
@@ -148,16 +182,27 @@ func (r *logReader) drop() {
 
 // isNewest reports whether the file that is read is the one being written, or was
 // when the container was removed.
-func (r *logReader) isNewest() bool { return r.isFile(logFile) }
+func (r *logReader) isNewest() bool {
+	named := r.stat(logFile)
+	return named == nil || isSame(r.files[0], named)
+}
 
-// isFile reports whether the file that is read has that name, or no file has.
-func (r *logReader) isFile(name string) bool {
-	mine, err := r.files[0].Stat()
+// stat describes a file of the log. It returns nil if there is none.
+func (r *logReader) stat(name string) os.FileInfo {
+	info, err := os.Stat(filepath.Join(r.dir, name))
 	if err != nil {
-		return true
+		return nil
 	}
-	named, err := os.Stat(filepath.Join(r.dir, name))
-	return err != nil || os.SameFile(mine, named)
+	return info
+}
+
+// isSame reports whether a file is the one that was described.
+func isSame(f *os.File, described os.FileInfo) bool {
+	if f == nil {
+		return false
+	}
+	mine, err := f.Stat()
+	return err != nil || os.SameFile(mine, described)
 }
 
 // readFile writes what has been added to the file.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,6 +114,65 @@ func TestLogsOfReplacedFiles(t *testing.T) {
 	if err := <-read; err != nil || out.String() != "1\n2\n" {
 		t.Errorf("%q, %v, want the two lines that were there", out.String(), err)
 	}
+	if err := l.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// numbers receives numbered lines.
+type numbers struct{ list []int64 }
+
+func (n *numbers) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		number, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		n.list = append(n.list, number)
+	}
+	return len(p), nil
+}
+
+// A reader finds the last two files also if they are replaced while it opens them.
+func TestLogsOpenedDuringReplacement(t *testing.T) {
+	_, _, dir := newContainer(t, "c")
+	l, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.max = 1 // each line replaces the file of the line before
+	var written atomic.Int64
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := int64(1); ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+				l.write("stdout", []byte(fmt.Sprintln(n)))
+				written.Store(n)
+			}
+		}
+	}()
+	for range 3000 {
+		before, out := written.Load(), &numbers{}
+		r := &logReader{dir: dir, out: out, err: io.Discard}
+		err := r.readOnce()
+		r.close()
+		if err != nil {
+			t.Error(err)
+		}
+		list := out.list
+		if before == 0 {
+			continue
+		}
+		if len(list) == 0 || list[len(list)-1] < before || len(list) == 2 && list[1] != list[0]+1 {
+			t.Fatalf("lines %d, with %d written before", list, before)
+		}
+	}
+	close(stop)
+	<-done
 	if err := l.close(); err != nil {
 		t.Error(err)
 	}

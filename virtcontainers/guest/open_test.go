@@ -128,6 +128,23 @@ func TestOpensAgain(t *testing.T) {
 	}
 }
 
+// A refusal on a later try has the first error too, whose connection the guest may have
+// heard.
+func TestRefusedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := []DialFunc{hangsUp, refuses, answers("it is connected already")}
+		c := &Client{dial: func(ctx context.Context, port uint32) (Conn, error) {
+			dial := dials[0]
+			dials = dials[1:]
+			return dial(ctx, port)
+		}}
+		_, err := c.Forward(t.Context(), "127.0.0.1:80")
+		if !errors.Is(err, RefusedError("it is connected already")) || !errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%v, want the refusal and the first error", err)
+		}
+	})
+}
+
 // The guest's own refusal is final. A guest that never hears is given up soon.
 func TestOpensAgainIsBounded(t *testing.T) {
 	tests := map[string]struct {

@@ -74,13 +74,15 @@ type answer interface {
 const openPause, lastOpenPause = 5 * time.Millisecond, 1280 * time.Millisecond
 
 // unheard are the errors of a connection that the agent, whose ports are open as long
-// as it lives, has not read from: its queue in the guest's kernel was full
+// as it lives, has most likely not read from: its queue in the guest's kernel was full
 // (virtio_transport_recv_listen in virtio_transport_common.c of Linux), or the agent
-// made room for others that have not shown their key either.
+// made room for others that have not shown their key either. A connection that breaks
+// after the agent has read the first frame ends alike: a later try may then be refused,
+// because the stream is taken.
 var unheard = []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF}
 
 // open connects to a port and exchanges the first frames. It tries again if the agent
-// has not heard it. Like a call, it is bounded if ctx has no deadline.
+// has not heard it; if it is refused then, the first error is the reason too. Like a call, it is bounded if ctx has no deadline.
 func (c *Client) open(ctx context.Context, port uint32, first proto.Message, reply answer) (Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -92,10 +94,17 @@ func (c *Client) open(ctx context.Context, port uint32, first proto.Message, rep
 		return nil, err
 	}
 	defer leave()
+	var before error
 	for pause := openPause; ; pause *= 2 {
 		conn, err := c.tryOpen(ctx, port, first, reply)
+		if errors.As(err, new(RefusedError)) {
+			return nil, errors.Join(err, before)
+		}
 		if err == nil || pause > lastOpenPause || !wasUnheard(err) {
 			return conn, err
+		}
+		if before == nil {
+			before = fmt.Errorf("the first try: %w", err)
 		}
 		select {
 		case <-ctx.Done():
