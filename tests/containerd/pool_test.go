@@ -83,7 +83,7 @@ func destroySpares(t *testing.T, d *harness.Daemon, dir string) {
 		t.Errorf("after factory destroy: %+v", left)
 	}
 	for _, s := range before {
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d", s.PID)); err == nil {
+		if harness.Runs(s.PID) {
 			t.Errorf("spare %d still runs", s.PID)
 		}
 		awaitNoCgroup(t, spareCgroup(s.PID))

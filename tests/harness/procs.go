@@ -82,6 +82,13 @@ func tree(tag string) (map[int]Proc, error) {
 	return procs, nil
 }
 
+// Runs reports whether there is a process of that id that has not ended. One that has,
+// and is not reaped yet, does not run.
+func Runs(pid int) bool {
+	p, ok := readProc(pid, "")
+	return ok && p.State != 'Z'
+}
+
 // readProc reads one process from proc(5); ok is false if it is gone.
 func readProc(pid int, tag string) (Proc, bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
