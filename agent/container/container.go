@@ -74,8 +74,8 @@ func (c *Container) Kill() error {
 	return nil
 }
 
-// Signal sends sig to every process in the container. It may take a second if one of them
-// does not freeze. It waits for no update or pause.
+// Signal sends sig to every process in the container. It may take two seconds if one of
+// them does not freeze. It waits for no update or pause.
 func (c *Container) Signal(sig syscall.Signal) error {
 	if sig == unix.SIGKILL {
 		return c.Kill()

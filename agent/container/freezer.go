@@ -31,6 +31,8 @@ type freezer struct {
 	mu sync.Mutex
 	// starts are those by the stage that are in progress.
 	starts int
+	// wanted are the pauses that wait for their end; none begins meanwhile.
+	wanted int
 	// pausing is set while Pause has mu and waits for processes to freeze.
 	pausing atomic.Bool
 }
@@ -47,25 +49,40 @@ const startTime = 10 * time.Second
 // lockIdle locks mu when no start is in progress. It reports false if one still is
 // after startTime.
 func (f *freezer) lockIdle() bool {
-	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		f.mu.Lock()
-		if f.starts == 0 {
-			return true
-		}
-		f.mu.Unlock()
+	f.mu.Lock()
+	f.wanted++
+	for begun := time.Now(); f.starts > 0; {
 		if time.Since(begun) >= startTime {
+			f.wanted--
+			f.mu.Unlock()
 			return false
 		}
+		f.waitUnlocked()
+	}
+	f.wanted--
+	return true
+}
+
+// lockUnwanted locks mu when no pause waits for it.
+func (f *freezer) lockUnwanted() {
+	f.mu.Lock()
+	for f.wanted > 0 { // at most startTime
+		f.waitUnlocked()
 	}
 }
 
-// lockUnlessPausing locks mu, unless Pause has it and waits.
-func (f *freezer) lockUnlessPausing() bool {
-	for !f.mu.TryLock() {
-		if f.pausing.Load() {
+func (f *freezer) waitUnlocked() {
+	f.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	f.mu.Lock()
+}
+
+// tryLock locks mu, unless Pause has it and waits, or another has it for long.
+func (f *freezer) tryLock() bool {
+	for begun := time.Now(); !f.mu.TryLock(); time.Sleep(time.Millisecond) {
+		if f.pausing.Load() || time.Since(begun) >= holdTime {
 			return false
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return true
 }
@@ -85,10 +102,10 @@ func (f *freezer) isFrozen() (bool, error) {
 // beginStart keeps the container from being frozen until end is called.
 func (c *Container) beginStart() (end func(), err error) {
 	f := &c.freezer
-	f.mu.Lock()
+	f.lockUnwanted()
 	defer f.mu.Unlock()
-	if frozen, err := f.isFrozen(); err != nil || frozen {
-		return nil, c.precondition("start a process in", libcontainer.ErrPaused, err)
+	if isToFreeze(c.cgroupDir()) {
+		return nil, c.precondition("start a process in", libcontainer.ErrPaused, nil)
 	}
 	f.starts++
 	return func() {
@@ -136,13 +153,13 @@ func (c *Container) Resume() error {
 // list yet would get no signal. A container that is paused stays so. While the stage
 // starts a process nothing is held.
 func (c *Container) hold() (release func() error) {
-	f, dir := &c.freezer, filepath.Join(cgroupRoot, c.cgroup)
+	f, dir := &c.freezer, c.cgroupDir()
 	thaw := func() error { return nil }
-	if !f.lockUnlessPausing() {
+	if !f.tryLock() {
 		awaitFrozen(dir)
 		return thaw
 	}
-	if frozen, err := f.isFrozen(); err == nil && !frozen && f.starts == 0 {
+	if !isToFreeze(dir) && f.starts == 0 {
 		thaw = holdCgroup(dir)
 	}
 	return func() error {
@@ -177,6 +194,15 @@ func awaitFrozen(dir string) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// isToFreeze reports whether a cgroup's processes are frozen, or are to be. The manager's
+// GetFreezerState would wait up to 10 s for the rest of them.
+func isToFreeze(dir string) bool {
+	state, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze"))
+	return err == nil && strings.TrimSpace(string(state)) == "1"
+}
+
+func (c *Container) cgroupDir() string { return filepath.Join(cgroupRoot, c.cgroup) }
 
 // areFrozen reports whether the freeze of a cgroup is complete. Of one that is gone it is.
 func areFrozen(dir string) bool {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ type quickFreezer struct {
 	states []cgroups.FreezerState
 	begun  chan struct{}
 	let    chan struct{}
+	file   string
 }
 
 func (q *quickFreezer) Freeze(state cgroups.FreezerState) error {
@@ -30,7 +32,7 @@ func (q *quickFreezer) Freeze(state cgroups.FreezerState) error {
 	}
 	q.state = state
 	q.states = append(q.states, state)
-	return nil
+	return os.WriteFile(q.file, []byte(map[cgroups.FreezerState]string{cgroups.Frozen: "1\n", cgroups.Thawed: "0\n"}[state]), 0o600)
 }
 
 func (q *quickFreezer) GetFreezerState() (cgroups.FreezerState, error) { return q.state, nil }
@@ -46,6 +48,7 @@ func newHeld(t *testing.T, q *quickFreezer, events string) (c *Container, state 
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
+	q.file = freeze
 	c = &Container{id: "c", cgroup: cgroup, freezer: freezer{cgroups: q}, init: selfAsInit(t)}
 	return c, func() string {
 		text, err := os.ReadFile(freeze)
@@ -127,6 +130,37 @@ func TestPauseAndStart(t *testing.T) {
 			time.Sleep(takes)
 		})
 	}
+}
+
+// Starts that overlap without an end keep no pause from the container: those that come
+// after it wait, and find it paused.
+func TestPauseAmongStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newHeld(t, &quickFreezer{state: cgroups.Thawed}, "frozen 0\n")
+		var starts sync.WaitGroup
+		for i := range 3 {
+			starts.Go(func() {
+				time.Sleep(time.Duration(i) * 30 * time.Millisecond)
+				for {
+					end, err := c.beginStart()
+					if err != nil {
+						if !errors.Is(err, libcontainer.ErrPaused) {
+							t.Error(err)
+						}
+						return
+					}
+					time.Sleep(100 * time.Millisecond)
+					end()
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		begun := time.Now()
+		if err := c.Pause(); err != nil || time.Since(begun) > 200*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		starts.Wait()
+	})
 }
 
 // A signal to all waits neither for a pause that lasts nor for an update.

@@ -82,7 +82,8 @@ const openPause, lastOpenPause = 5 * time.Millisecond, 1280 * time.Millisecond
 var unheard = []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF}
 
 // open connects to a port and exchanges the first frames. It tries again if the agent
-// has not heard it; if it is refused then, the first error is the reason too. Like a call, it is bounded if ctx has no deadline.
+// has not heard it; a refusal then has the first error's text, too. Like a call, it is
+// bounded if ctx has no deadline.
 func (c *Client) open(ctx context.Context, port uint32, first proto.Message, reply answer) (Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -97,14 +98,14 @@ func (c *Client) open(ctx context.Context, port uint32, first proto.Message, rep
 	var before error
 	for pause := openPause; ; pause *= 2 {
 		conn, err := c.tryOpen(ctx, port, first, reply)
-		if errors.As(err, new(RefusedError)) {
-			return nil, errors.Join(err, before)
+		if before != nil && errors.As(err, new(RefusedError)) {
+			return nil, fmt.Errorf("%w (the first try: %v)", err, before) // the guest is not disconnected
 		}
 		if err == nil || pause > lastOpenPause || !wasUnheard(err) {
 			return conn, err
 		}
 		if before == nil {
-			before = fmt.Errorf("the first try: %w", err)
+			before = err
 		}
 		select {
 		case <-ctx.Done():

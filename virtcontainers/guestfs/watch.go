@@ -14,7 +14,7 @@ const (
 	// each is the read of a file in sysfs. Not every driver sends an event (uevent) when
 	// a device grows. As often a disk without a container is detached again.
 	lookEvery = 10 * time.Second
-	// growPatience bounds the growth of one disk, which waits for QEMU.
+	// growPatience bounds the growth of the disks, which waits for QEMU.
 	growPatience = 10 * time.Second
 )
 
@@ -93,10 +93,13 @@ func (p *Pod) watchDisks(ctx context.Context, tryEnter func() (leave func(), ok 
 	}
 }
 
-func (p *Pod) followRaw(ctx context.Context, all []*disk.Disk) {
-	for _, d := range all {
-		bounded, cancel := context.WithTimeout(ctx, growPatience)
-		p.disks.Follow(bounded, d)
-		cancel()
+// followRaw grows the disks, all at once: one that hangs holds up no other.
+func (p *Pod) followRaw(ctx context.Context, disks []*disk.Disk) {
+	ctx, cancel := context.WithTimeout(ctx, growPatience)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, d := range disks {
+		all.Go(func() { p.disks.Follow(ctx, d) })
 	}
+	all.Wait()
 }
