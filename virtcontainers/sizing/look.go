@@ -3,6 +3,7 @@ package sizing
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/log"
@@ -32,7 +33,7 @@ type lookout struct {
 	// seen are the limits at the last look that could read them.
 	seen hostcgroup.Limits
 	// behind is set while the pod has not followed them.
-	behind bool
+	behind atomic.Bool
 }
 
 func (p *Pod) newLookout() *lookout { return &lookout{pod: p, seen: p.first} }
@@ -40,7 +41,7 @@ func (p *Pod) newLookout() *lookout { return &lookout{pod: p, seen: p.first} }
 // look follows what other programs have done to the pod's cgroups.
 func (l *lookout) look(ctx context.Context) error {
 	if now, err := l.pod.above.Limits(); err == nil { // at the pod's end there is an error, too
-		if now != l.seen || l.behind {
+		if now != l.seen || l.behind.Load() {
 			l.pod.mayShrink()
 		}
 		l.seen = now
@@ -51,10 +52,26 @@ func (l *lookout) look(ctx context.Context) error {
 	return l.pod.regainControllers(ctx)
 }
 
+// followAll has the pod follow whenever mayShrink says so, until ctx ends. Each time it
+// waits until the machine runs, which may take days.
+func (l *lookout) followAll(ctx context.Context) {
+	for {
+		select {
+		case <-l.pod.smaller:
+			again := l.behind.Load()
+			if err := l.follow(ctx); err != nil && ctx.Err() == nil && !l.pod.opts.Ending() {
+				log.G(ctx).WithError(err).Log(levelOf(again), "the pod cannot be made smaller, or does not follow the limits of its cgroup on the host")
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // follow has the pod follow them (Pod.follow).
 func (l *lookout) follow(ctx context.Context) error {
 	followed, err := l.pod.follow(ctx)
-	l.behind = !followed
+	l.behind.Store(!followed)
 	return err
 }
 
@@ -72,14 +89,10 @@ func (p *Pod) regainControllers(ctx context.Context) error {
 	return p.setAgain(ctx)
 }
 
-// setAgain sets what was lost.
+// setAgain sets what the pod's cgroups have lost. It does not wait until the machine
+// runs: its pages can be swapped out meanwhile. Writing the cpuset undoes the binding of
+// the vCPUs, which follow binds again once the machine runs.
 func (p *Pod) setAgain(ctx context.Context) error {
-	return errors.Join(p.setCgroupAgain(ctx), p.pinAgain(ctx))
-}
-
-// setCgroupAgain sets what the pod's cgroups have lost. It does not wait until the machine
-// runs: its pages can be swapped out meanwhile.
-func (p *Pod) setCgroupAgain(ctx context.Context) error {
 	if err := p.hold(ctx); err != nil {
 		return err
 	}
@@ -87,27 +100,9 @@ func (p *Pod) setCgroupAgain(ctx context.Context) error {
 	if p.opts.Ending() {
 		return nil
 	}
+	if p.opts.Config.Runtime.PinVCPUs {
+		p.mayShrink()
+	}
 	p.placed = ""
 	return errors.Join(p.cgroup.SetBound(hostcgroup.Bound{Memory: p.bounded, Processes: maxThreads}), p.placeCgroup(ctx, p.place()))
-}
-
-// pinAgain binds the vCPUs, which writing the cpuset has undone. For that the machine has
-// to run.
-func (p *Pod) pinAgain(ctx context.Context) error {
-	if !p.opts.Config.Runtime.PinVCPUs {
-		return nil
-	}
-	leave, err := p.opts.EnterAwake(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if err := p.hold(ctx); err != nil {
-		return err
-	}
-	defer p.letGo()
-	if !p.opts.Ending() {
-		p.pin(ctx, p.place().CPUs)
-	}
-	return nil
 }

@@ -117,7 +117,8 @@ type Pod struct {
 
 	// resizes is held across QMP and agent calls.
 	resizes ctxmutex.Mutex
-	// smaller has an entry when the pod may need less than before.
+	// smaller has an entry when the pod may need less than before, or its vCPUs may have
+	// to be bound again.
 	smaller chan struct{}
 
 	// resizes guards these.
@@ -333,16 +334,14 @@ func levelOf(again bool) log.Level {
 // do to its cgroups, until ctx ends. An error is logged: the pod then stays larger
 // than it needs to be, or is without its cgroups' settings.
 func (p *Pod) Watch(ctx context.Context) {
+	l := p.newLookout()
+	var following sync.WaitGroup
+	following.Go(func() { l.followAll(ctx) })
+	defer following.Wait()
 	look, stop := p.startLooking()
 	defer stop()
-	l := p.newLookout()
 	for {
 		select {
-		case <-p.smaller:
-			again := l.behind
-			if err := l.follow(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
-				log.G(ctx).WithError(err).Log(levelOf(again), "the pod cannot be made smaller, or does not follow the limits of its cgroup on the host")
-			}
 		case <-look:
 			if err := l.look(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
 				log.G(ctx).WithError(err).Warn("the pod's cgroup on the host has lost its settings")

@@ -48,7 +48,7 @@ type VM struct {
 }
 
 // Cgroup is a pod's cgroups in all hierarchies. Its methods must not be called
-// concurrently, except Add, Leave and Dirs.
+// concurrently, except Add, Leave, Dirs and Regain.
 type Cgroup struct {
 	path   string
 	places []place
