@@ -21,7 +21,8 @@ func (p *pod) createHung(id, source, destination string) {
 	opts := p.options(id, nil)
 	opts.Rootfs = layered(p.t)
 	opts.Bundle.Spec.Mounts = []specs.Mount{{Destination: destination, Type: "bind", Source: source, Options: []string{"rbind", "rw"}}}
-	ctx, cancel := context.WithTimeoutCause(p.t.Context(), 300*time.Millisecond, errOver)
+	// Long enough to come to the volume: before it, the root file system may need a disk.
+	ctx, cancel := context.WithTimeoutCause(p.t.Context(), time.Second, errOver)
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {

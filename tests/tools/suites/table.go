@@ -103,7 +103,7 @@ func units(tier string, packages []string) []suite {
 	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
 		return slices.Contains(booting, p) || slices.Contains(apart, p)
 	})
-	race, boot := []string{"-race", "-p", "4"}, []string{"-p", "1"} // the longest packages mostly wait
+	race, boot := []string{"-race"}, []string{"-p", "1"}
 	if tier == tierQuick {
 		race, boot = append(race, "-short"), append(boot, "-short")
 	}
