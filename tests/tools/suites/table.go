@@ -176,7 +176,7 @@ func allMachines(containerd []testFunc) []suite {
 	return rows
 }
 
-// warm has three in four suites of ordinary pods, drawn anew in each run, start their
+// warm has five in six suites of ordinary pods, drawn anew in each run, start their
 // pods from templates: the tests hold for both ways to start, and a boot takes longer.
 // chaos tests both: a draw decides how its pods start.
 func warm(rows []suite) {
@@ -190,7 +190,7 @@ func warm(rows []suite) {
 		}
 	}
 	rand.Shuffle(len(ordinary), func(i, j int) { ordinary[i], ordinary[j] = ordinary[j], ordinary[i] })
-	for _, i := range append(chosen, ordinary[len(ordinary)/4:]...) {
+	for _, i := range append(chosen, ordinary[len(ordinary)/6:]...) {
 		rows[i].env = append(slices.Clone(rows[i].env), "KATABOX_TEST_TEMPLATE=1")
 	}
 }
