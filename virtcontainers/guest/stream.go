@@ -99,7 +99,7 @@ func (c *Client) open(ctx context.Context, port uint32, first proto.Message, rep
 	for pause := openPause; ; pause *= 2 {
 		conn, err := c.tryOpen(ctx, port, first, reply)
 		if before != nil && errors.As(err, new(RefusedError)) {
-			return nil, fmt.Errorf("%w (the first try: %v)", err, before) // the guest is not disconnected
+			return nil, fmt.Errorf("%w (the first try: %s)", err, before.Error()) // not wrapped: the guest is there
 		}
 		if err == nil || pause > lastOpenPause || !wasUnheard(err) {
 			return conn, err
