@@ -53,8 +53,8 @@ type CheckpointOptions struct {
 // Checkpoint saves a container, which must be its sandbox's only one, with its
 // machine. Afterwards, and after an error, the container continues to run, unless
 // opts.Exit is set and there was no error. ctx bounds the call. It fails with
-// errdefs.ErrFailedPrecondition for a container that cannot be saved, or with opts.Exit
-// ended before it was, and with
+// errdefs.ErrFailedPrecondition for a container that cannot be saved, or that ended
+// before it was saved with opts.Exit, and with
 // errdefs.ErrUnavailable if the guest has calls to answer.
 func (c *Container) Checkpoint(ctx context.Context, opts CheckpointOptions) error {
 	began := time.Now()

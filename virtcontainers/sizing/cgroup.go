@@ -204,7 +204,7 @@ func (p *Pod) tablesMiB(guestMiB uint64) uint64 {
 }
 
 // overheadMiB returns the room for what the VMM process needs beside the guest's memory.
-// A guest's first write to a page that its template has not costs two: the kernel
+// A guest's first write to a page that its template does not have costs two: the kernel
 // allocates the guest's and, in the shared file, one of zeros (mm/memory.c, do_cow_fault;
 // mm/shmem.c, shmem_fault), and charges the process for both.
 func (p *Pod) overheadMiB() uint64 { return p.sharedMiB + vmOverheadMiB + p.translationMiB() }

@@ -109,8 +109,8 @@ type Pod struct {
 	shimCgroup *hostcgroup.Existing // nil for none
 	vm         hypervisor.VM
 	guest      Guest
-	// sharedMiB is how much memory the machine maps privately of its template's; 0 for a
-	// machine with memory that is all its own.
+	// sharedMiB is how much of its template's memory the machine maps privately; 0 for a
+	// machine that shares none.
 	sharedMiB uint64
 
 	leaving leaving
