@@ -68,7 +68,7 @@ func New(ctx context.Context, root string, config v1.ImageConfig, o Options) (*s
 		oci.WithoutRunMount, oci.WithMounts(append([]specs.Mount{cgroupMount}, o.Mounts...)),
 		oci.WithHostname(orElse(o.Hostname, o.ID)), oci.WithAnnotations(o.Annotations),
 		withUser(root, orElse(o.User, config.User)),
-		oci.WithRootFSPath("rootfs"),
+		oci.WithRootFSPath("rootfs"), oci.WithNewPrivileges, oci.WithRlimit(&openFiles),
 	}
 	opts = append(opts, limits(o)...)
 	if o.Terminal {
@@ -89,6 +89,11 @@ func New(ctx context.Context, root string, config v1.ImageConfig, o Options) (*s
 	}
 	return s, nil
 }
+
+// openFiles are systemd's limits for a service, which Docker's containers have
+// (systemd-system.conf(5), DefaultLimitNOFILE). containerd's default for a specification
+// is 1024 without a way to raise it, too low for databases.
+var openFiles = specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 512 << 10}
 
 // cgroupMount shows the container its own cgroup.
 var cgroupMount = specs.Mount{

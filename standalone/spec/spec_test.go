@@ -108,6 +108,12 @@ func TestSettings(t *testing.T) {
 	if s.Linux.Seccomp == nil || len(s.Linux.MaskedPaths) == 0 || len(s.Process.Capabilities.Bounding) != 14 {
 		t.Errorf("seccomp %v, masked %v, capabilities %v", s.Linux.Seccomp != nil, s.Linux.MaskedPaths, s.Process.Capabilities)
 	}
+	if s.Process.NoNewPrivileges {
+		t.Error("set-uid programs, such as sudo, gain nothing")
+	}
+	if diff := cmp.Diff([]specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 524288}}, s.Process.Rlimits); diff != "" {
+		t.Error(diff)
+	}
 	for _, m := range s.Mounts {
 		if m.Destination == "/run" {
 			t.Error("/run of the image is hidden")
