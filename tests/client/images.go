@@ -2,7 +2,6 @@ package client
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/katabox/katabox/deploy/image/pack"
 	"github.com/katabox/katabox/tests/image"
 )
 
@@ -158,22 +158,15 @@ func newImage(base v1.Layer, platform v1.Platform, content []files) (v1.Image, e
 }
 
 func newLayer(content files) (v1.Layer, error) {
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
+	var packed []pack.File
 	for _, path := range slices.Sorted(maps.Keys(content)) {
-		f := content[path]
-		header := &tar.Header{Name: path, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("pack %s: %w", path, err)
-		}
-		if _, err := io.WriteString(w, f.data); err != nil {
-			return nil, fmt.Errorf("pack %s: %w", path, err)
-		}
+		packed = append(packed, pack.File{Path: path, Mode: content[path].mode, Data: []byte(content[path].data)})
 	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("pack layer: %w", err)
+	layer, err := pack.Layer(packed)
+	if err != nil {
+		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	return tarball.LayerFromOpener(layer.Uncompressed)
 }
 
 // busyboxLayer is the only layer of the archive's busybox image. It is read
