@@ -64,6 +64,24 @@ func TestLayoutNamesItsImages(t *testing.T) {
 	}
 }
 
+func TestOpenReadsAnImage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.tar")
+	if err := writeLayout(path, testImages()); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := Open(path, Pause)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer layer.Close()
+	if got := string(readEntries(t, layer)["pause"]); got != "pause" {
+		t.Errorf("the program is %q", got)
+	}
+	if _, err := Open(path, "katabox.test/other:latest"); err == nil {
+		t.Error("an image that is not there: no error")
+	}
+}
+
 func readTar(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(path)
@@ -71,8 +89,13 @@ func readTar(t *testing.T, path string) map[string][]byte {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
+	return readEntries(t, f)
+}
+
+func readEntries(t *testing.T, archive io.Reader) map[string][]byte {
+	t.Helper()
 	entries := map[string][]byte{}
-	for r := tar.NewReader(f); ; {
+	for r := tar.NewReader(archive); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return entries
