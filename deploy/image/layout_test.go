@@ -2,14 +2,23 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/images/archive"
+	"github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/containerd/platforms"
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	specs "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // checkout makes the files from which the image is built.
@@ -58,8 +67,6 @@ func TestImageIsReproducible(t *testing.T) {
 	}
 }
 
-// An independent implementation reads the layout, and finds each digest and size
-// right.
 func TestImageIsValid(t *testing.T) {
 	index, err := layout.ImageIndexFromPath(build(t, checkout(t), "1.0"))
 	if err != nil {
@@ -67,6 +74,54 @@ func TestImageIsValid(t *testing.T) {
 	}
 	if err := validate.Index(index); err != nil {
 		t.Error(err)
+	}
+}
+
+// An independent implementation reads the archive: containerd's importer, which
+// checks the digest of each blob.
+func TestContainerdImportsTheImage(t *testing.T) {
+	file, err := os.Open(build(t, checkout(t), "1.0") + ".tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	store, err := local.NewStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	desc, err := archive.ImportIndex(t.Context(), store, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := content.ReadBlob(t.Context(), store, desc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var index specs.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		t.Fatal(err)
+	}
+	if got := index.Manifests[0].Annotations[images.AnnotationImageName]; got != "katabox.local/installer:1.0" {
+		t.Errorf("the image is named %q", got)
+	}
+	platform := platforms.Only(specs.Platform{OS: "linux", Architecture: runtime.GOARCH})
+	ref, err := images.Config(t.Context(), store, index.Manifests[0], platform)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err = content.ReadBlob(t.Context(), store, ref); err != nil {
+		t.Fatal(err)
+	}
+	var config specs.Image
+	if err := json.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	want := specs.ImageConfig{
+		Entrypoint: []string{"/opt/kata/bin/kata-runtime"}, Cmd: []string{"install", "--host-root", "/host"},
+		Labels: map[string]string{specs.AnnotationTitle: "Katabox's installer", specs.AnnotationVersion: "1.0", specs.AnnotationLicenses: "Apache-2.0"},
+	}
+	if diff := cmp.Diff(want, config.Config); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/katabox/katabox/deploy/image/pack"
 )
 
 func main() {
@@ -40,21 +41,14 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	blobs, err := makeLayout(files, *name, *version)
+	img, err := makeImage(files, *version)
 	if err != nil {
 		return err
 	}
-	if err := writeDir(*out, blobs); err != nil {
+	if err := writeLayout(*out, img, *name, *version); err != nil {
 		return err
 	}
-	archive, err := tarOf(blobs)
-	if err != nil {
-		return err
-	}
-	if err := replace(*out+".tar", archive); err != nil {
-		return err
-	}
-	fmt.Printf("%s:%s: %s.tar, %d MiB\n", *name, *version, *out, len(archive)>>20)
+	fmt.Printf("%s:%s: %s.tar\n", *name, *version, *out)
 	return nil
 }
 
@@ -62,29 +56,32 @@ func run(args []string) error {
 const scriptTimeout = time.Minute
 
 // contents returns the image's files, in the order in which they are packed.
-func contents(root string) ([]file, error) {
-	files := []file{
-		{name: "opt/kata/bin/containerd-shim-kata-v2", from: "bin/containerd-shim-kata-v2", mode: 0o755},
-		{name: "opt/kata/bin/kata-runtime", from: "bin/kata-runtime", mode: 0o755},
-		{name: "opt/kata/share/defaults/kata-containers/configuration.toml", from: "configuration.toml", mode: 0o644},
-		{name: "opt/kata/share/doc/katabox/LICENSE", from: "LICENSE", mode: 0o644},
-		{name: "opt/kata/share/kata-containers/initrd.img", from: "build/guest/initrd.img", mode: 0o644},
-		{name: "opt/kata/share/kata-containers/vmlinux", from: "build/guest/vmlinux", mode: 0o644},
-		{name: "opt/kata/share/man/man8/kata-runtime.8", from: "docs/man/kata-runtime.8", mode: 0o644},
-	}
-	for i, f := range files {
+func contents(root string) ([]pack.File, error) {
+	var files []pack.File
+	for _, f := range []struct {
+		name, from string
+		mode       int64
+	}{
+		{"bin/containerd-shim-kata-v2", "bin/containerd-shim-kata-v2", 0o755},
+		{"bin/kata-runtime", "bin/kata-runtime", 0o755},
+		{"share/defaults/kata-containers/configuration.toml", "configuration.toml", 0o644},
+		{"share/doc/katabox/LICENSE", "LICENSE", 0o644},
+		{"share/kata-containers/initrd.img", "build/guest/initrd.img", 0o644},
+		{"share/kata-containers/vmlinux", "build/guest/vmlinux", 0o644},
+		{"share/man/man8/kata-runtime.8", "docs/man/kata-runtime.8", 0o644},
+	} {
 		data, err := os.ReadFile(filepath.Join(root, f.from))
 		if err != nil {
 			return nil, fmt.Errorf("%w: run make build guest-image", err)
 		}
-		files[i].data = data
+		files = append(files, pack.File{Path: "opt/kata/" + f.name, Mode: f.mode, Data: data})
 	}
 	return addCompletion(root, files)
 }
 
 // addCompletion adds the scripts with which shells complete kata-runtime's
 // commands: it writes them itself.
-func addCompletion(root string, files []file) ([]file, error) {
+func addCompletion(root string, files []pack.File) ([]pack.File, error) {
 	for _, script := range []struct{ shell, name string }{
 		{"bash", "bash-completion/completions/kata-runtime"},
 		{"fish", "fish/vendor_completions.d/kata-runtime.fish"},
@@ -100,34 +97,8 @@ func addCompletion(root string, files []file) ([]file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("run kata-runtime completion %s: %w", script.shell, err)
 		}
-		files = append(files, file{name: "opt/kata/share/" + script.name, mode: 0o644, data: data})
+		files = append(files, pack.File{Path: "opt/kata/share/" + script.name, Mode: 0o644, Data: data})
 	}
-	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(files, func(a, b pack.File) int { return strings.Compare(a.Path, b.Path) })
 	return files, nil
-}
-
-// writeDir writes the layout's files below dir, replacing those of an earlier
-// layout.
-func writeDir(dir string, files []file) error {
-	if err := os.RemoveAll(filepath.Join(dir, "blobs")); err != nil {
-		return err
-	}
-	for _, f := range files {
-		path := filepath.Join(dir, f.name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, f.data, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// replace writes a file atomically.
-func replace(path string, data []byte) error {
-	if err := os.WriteFile(path+".part", data, 0o644); err != nil {
-		return errors.Join(err, os.Remove(path+".part"))
-	}
-	return os.Rename(path+".part", path)
 }

@@ -1,18 +1,13 @@
 package client
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,13 +15,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/katabox/katabox/deploy/image/pack"
 	"github.com/katabox/katabox/tests/image"
 )
 
@@ -78,9 +72,9 @@ var common = files{
 
 // buildImages makes the images out of the busybox of the archive
 // (image.Build) and returns a registry that has them, and the digest of the
-// main one. work is a directory for what is unpacked.
-func buildImages(ctx context.Context, archive, work string) (handler http.Handler, digest string, err error) {
-	base, err := busyboxLayer(archive, work)
+// main one.
+func buildImages(ctx context.Context, archive string) (handler http.Handler, digest string, err error) {
+	base, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return image.Open(archive, image.Busybox) })
 	if err != nil {
 		return nil, "", err
 	}
@@ -158,98 +152,13 @@ func newImage(base v1.Layer, platform v1.Platform, content []files) (v1.Image, e
 }
 
 func newLayer(content files) (v1.Layer, error) {
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
+	var packed []pack.File
 	for _, path := range slices.Sorted(maps.Keys(content)) {
-		f := content[path]
-		header := &tar.Header{Name: path, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("pack %s: %w", path, err)
-		}
-		if _, err := io.WriteString(w, f.data); err != nil {
-			return nil, fmt.Errorf("pack %s: %w", path, err)
-		}
+		packed = append(packed, pack.File{Path: path, Mode: content[path].mode, Data: []byte(content[path].data)})
 	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("pack layer: %w", err)
-	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
-}
-
-// busyboxLayer is the only layer of the archive's busybox image. It is read
-// from work, below which the archive is unpacked.
-func busyboxLayer(archive, work string) (v1.Layer, error) {
-	if err := unpack(archive, work); err != nil {
-		return nil, fmt.Errorf("unpack %s: %w", archive, err)
-	}
-	index, err := layout.ImageIndexFromPath(work)
+	layer, err := pack.Layer(packed)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", archive, err)
+		return nil, err
 	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", archive, err)
-	}
-	for _, m := range manifest.Manifests {
-		if !isNamed(m, image.Busybox) {
-			continue
-		}
-		img, err := index.Image(m.Digest)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", image.Busybox, err)
-		}
-		layers, err := img.Layers()
-		if err != nil || len(layers) != 1 {
-			return nil, fmt.Errorf("read %s: %d layers, want 1: %w", image.Busybox, len(layers), err)
-		}
-		return tarball.LayerFromOpener(layers[0].Uncompressed)
-	}
-	return nil, fmt.Errorf("%s has no image %s", archive, image.Busybox)
-}
-
-func isNamed(m v1.Descriptor, full string) bool {
-	for _, value := range m.Annotations {
-		if value == full {
-			return true
-		}
-	}
-	return m.Annotations[ocispec.AnnotationRefName] != "" && strings.HasSuffix(full, ":"+m.Annotations[ocispec.AnnotationRefName])
-}
-
-func unpack(archive, dir string) error {
-	f, err := os.Open(archive)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for r := tar.NewReader(f); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if header.Typeflag != tar.TypeReg {
-			continue
-		}
-		if !filepath.IsLocal(header.Name) {
-			return fmt.Errorf("entry %q leads out of the archive", header.Name)
-		}
-		if err := writeFile(filepath.Join(dir, header.Name), r); err != nil {
-			return err
-		}
-	}
-}
-
-func writeFile(path string, content io.Reader) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, content)
-	return errors.Join(err, f.Close())
+	return tarball.LayerFromOpener(layer.Uncompressed)
 }

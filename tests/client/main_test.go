@@ -116,7 +116,7 @@ func startRegistry(work string) (*proxy, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	handler, digest, err := buildImages(ctx, archive, filepath.Join(work, "layout"))
+	handler, digest, err := buildImages(ctx, archive)
 	if err != nil {
 		return nil, "", err
 	}

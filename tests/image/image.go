@@ -63,7 +63,7 @@ func Build(ctx context.Context, dir string) (string, error) {
 
 // layoutVersion is part of the cache key: raise it when the images' content
 // changes for the same inputs.
-const layoutVersion = "2"
+const layoutVersion = "3"
 
 func inputSum(binary []byte, applets []string) string {
 	h := sha256.New()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/katabox/katabox/deploy/image/pack"
 )
 
 func testImages() []image {
@@ -52,7 +54,7 @@ func TestLayoutNamesItsImages(t *testing.T) {
 	}
 	var names []string
 	for _, m := range index.Manifests {
-		names = append(names, m.Annotations[imageNameAnnotation])
+		names = append(names, m.Annotations[pack.NameAnnotation])
 		if _, ok := entries["blobs/sha256/"+m.Digest.Encoded()]; !ok {
 			t.Errorf("manifest %s is not in the archive", m.Digest)
 		}
@@ -62,16 +64,21 @@ func TestLayoutNamesItsImages(t *testing.T) {
 	}
 }
 
-func TestLayerDirectoriesComeFirst(t *testing.T) {
-	seen := map[string]bool{".": true}
-	for _, f := range testImages()[0].files {
-		if parent := filepath.Dir(f.path); !seen[parent] {
-			t.Errorf("%s comes before its directory", f.path)
-		}
-		seen[f.path] = seen[f.path] || f.dir
-		if f.link != "" && f.link != "bin/busybox" {
-			t.Errorf("%s links to %s", f.path, f.link)
-		}
+func TestOpenReadsAnImage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.tar")
+	if err := writeLayout(path, testImages()); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := Open(path, Pause)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer layer.Close()
+	if got := string(readEntries(t, layer)["pause"]); got != "pause" {
+		t.Errorf("the program is %q", got)
+	}
+	if _, err := Open(path, "katabox.test/other:latest"); err == nil {
+		t.Error("an image that is not there: no error")
 	}
 }
 
@@ -82,8 +89,13 @@ func readTar(t *testing.T, path string) map[string][]byte {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
+	return readEntries(t, f)
+}
+
+func readEntries(t *testing.T, archive io.Reader) map[string][]byte {
+	t.Helper()
 	entries := map[string][]byte{}
-	for r := tar.NewReader(f); ; {
+	for r := tar.NewReader(archive); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return entries

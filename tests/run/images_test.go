@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"github.com/katabox/katabox/deploy/image/pack"
 	"github.com/katabox/katabox/tests/image"
 )
 
@@ -69,7 +70,7 @@ func busyboxOf(dir string) (v1.Image, error) {
 		return nil, err
 	}
 	for _, d := range manifest.Manifests {
-		if d.Annotations["io.containerd.image.name"] == image.Busybox {
+		if d.Annotations[pack.NameAnnotation] == image.Busybox {
 			return index.Image(d.Digest)
 		}
 	}

@@ -3,7 +3,9 @@ package images
 import (
 	"runtime"
 
-	specs "github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/katabox/katabox/deploy/image/pack"
 )
 
 // The registries' paths in the suite's image names, without the hosts.
@@ -28,28 +30,18 @@ const pinnedName = criImages + "test-image-digest"
 // digest of the real one as a constant, which cannot be matched:
 // tests/tools/critools.sh reads this line and replaces the constant.
 // TestPinnedDigest checks it.
-const PinnedDigest = "sha256:41b3f25fb10aa683fcb811d87b028c251f5c8b2e53adbb2431a33f0561dd1187"
+const PinnedDigest = "sha256:61f0a8a603201acb8f66d17059bba9761c94c054e18b78237aaa97a9e054baef"
 
 // definition is one image before it is packed.
 type definition struct {
 	// names are the paths, with tags, under which it is found.
 	names  []string
 	layers []layer
-	config specs.ImageConfig
+	config v1.Config
 }
 
-// layer is the content of one layer, parents before children.
-type layer []file
-
-// file is one entry of a layer: a directory if dir is set, a hard link if link
-// is set, otherwise a regular file. All belong to root.
-type file struct {
-	path string // without a leading slash
-	mode int64
-	dir  bool
-	link string
-	data []byte
-}
+// layer is the content of one layer. All files belong to root.
+type layer = []pack.File
 
 // parts are what the images that run are made of.
 type parts struct {
@@ -61,21 +53,21 @@ type parts struct {
 // catalog lists the images.
 func catalog(p parts) []definition {
 	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	web := specs.ImageConfig{Env: path, Entrypoint: []string{"nginx", "-g", "daemon off;"}}
+	web := v1.Config{Env: path, Entrypoint: []string{"nginx", "-g", "daemon off;"}}
 	// The suite expects the word "httpd" in its output.
-	httpd := specs.ImageConfig{Env: path, Entrypoint: []string{
+	httpd := v1.Config{Env: path, Entrypoint: []string{
 		"sh", "-c", "echo 'httpd: serving on port 80'; exec httpd -f -p 80 -h /var/www",
 	}}
 	all := []definition{
-		{[]string{e2eImages + "busybox:1.29-2"}, []layer{p.busybox}, specs.ImageConfig{Env: path, Cmd: []string{"sh"}}},
+		{[]string{e2eImages + "busybox:1.29-2"}, []layer{p.busybox}, v1.Config{Env: path, Cmd: []string{"sh"}}},
 		{[]string{e2eImages + "nginx:1.14-2"}, []layer{p.busybox, p.nginx}, web},
 		{[]string{criImages + "hostnet-nginx-" + runtime.GOARCH + ":latest"}, []layer{p.busybox, p.nginx, p.hostnet}, web},
 		{[]string{e2eImages + "httpd:2.4.39-4"}, []layer{p.busybox, page("var/www")}, httpd},
-		{[]string{e2eImages + "nonewprivs:1.3"}, []layer{p.busybox, p.escalate}, specs.ImageConfig{Env: path, Entrypoint: []string{"/nonewprivs"}}},
+		{[]string{e2eImages + "nonewprivs:1.3"}, []layer{p.busybox, p.escalate}, v1.Config{Env: path, Entrypoint: []string{"/nonewprivs"}}},
 		{[]string{criImages + "test-image-predefined-group:latest"}, []layer{p.busybox, predefinedGroup()},
-			specs.ImageConfig{Env: path, User: "1000", Cmd: []string{"sh"}}},
+			v1.Config{Env: path, User: "1000", Cmd: []string{"sh"}}},
 		// Mounted as an image volume, in which a shell is looked for.
-		{[]string{criImages + "test-image-tag:test"}, []layer{p.busybox, page("tag")}, specs.ImageConfig{Env: path, Cmd: []string{"sh"}}},
+		{[]string{criImages + "test-image-tag:test"}, []layer{p.busybox, page("tag")}, v1.Config{Env: path, Cmd: []string{"sh"}}},
 	}
 	return append(all, smallOnes(p.idle)...)
 }
@@ -88,11 +80,11 @@ const idle = "idle"
 // which it starts two: any content will do as long as each differs.
 func smallOnes(program []byte) []definition {
 	one := func(name, user string, more ...string) definition {
-		content := layer{{path: "name", mode: 0o644, data: []byte(name + "\n")}}
+		content := layer{{Path: "name", Mode: 0o644, Data: []byte(name + "\n")}}
 		if name != pinnedName+":latest" {
-			content = append(content, file{path: idle, mode: 0o755, data: program})
+			content = append(content, pack.File{Path: idle, Mode: 0o755, Data: program})
 		}
-		return definition{append([]string{name}, more...), []layer{content}, specs.ImageConfig{User: user, Cmd: []string{"/" + idle}}}
+		return definition{append([]string{name}, more...), []layer{content}, v1.Config{User: user, Cmd: []string{"/" + idle}}}
 	}
 	all := []definition{
 		one("pause:3.9", "65535:65535"),

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/katabox/katabox/deploy/image/pack"
 )
 
 // libraryDirs are where Debian keeps a program's shared libraries, and so where
@@ -146,8 +148,8 @@ func readFiles(moved map[string]string, kept []string) (layer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read program or library: %w", err)
 		}
-		files = append(files, file{path: to, mode: 0o755, data: data})
+		files = append(files, pack.File{Path: to, Mode: 0o755, Data: data})
 	}
-	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.path, b.path) })
+	slices.SortFunc(files, func(a, b pack.File) int { return strings.Compare(a.Path, b.Path) })
 	return files, nil
 }

@@ -4,8 +4,8 @@
 // small programs in C (programs/), under the names that are written in the suite
 // (sigs.k8s.io/cri-tools, pkg/validate/consts.go).
 //
-//	Build: host's busybox, nginx's package, programs ──> Store: blobs and tags
-//	Serve: Store ──> a read-only registry on 127.0.0.1
+//	Build: host's busybox, nginx's package, programs ──> Store: images by name and tag
+//	Serve: Store ──> a registry on 127.0.0.1
 //
 // The registry answers for every host: requests do not contain what precedes
 // the first slash of an image's name. It knows nothing of containerd, which is

@@ -3,6 +3,8 @@ package images
 import (
 	"fmt"
 	"slices"
+
+	"github.com/katabox/katabox/deploy/image/pack"
 )
 
 // The ports of the two web servers. The second shares the host's network and is
@@ -16,14 +18,14 @@ const (
 func nginxLayer(files layer) layer {
 	content := slices.Concat(files, layer{
 		nginxConfig(webPort),
-		{path: "var/www/index.html", mode: 0o644, data: []byte("<html><body>Welcome to nginx</body></html>\n")},
+		{Path: "var/www/index.html", Mode: 0o644, Data: []byte("<html><body>Welcome to nginx</body></html>\n")},
 	})
 	// It opens its compiled-in log before it reads its configuration.
-	return append(parents(content, "var/log/nginx", "var/lib/nginx"), content...)
+	return append(pack.Dirs("var/log/nginx", "var/lib/nginx"), content...)
 }
 
 // nginxConfig is a server of one page that writes no file but its pid.
-func nginxConfig(port int) file {
+func nginxConfig(port int) pack.File {
 	text := fmt.Sprintf(`pid /var/run/nginx.pid;
 error_log stderr;
 worker_processes 1;
@@ -36,5 +38,5 @@ http {
 	}
 }
 `, port)
-	return file{path: "etc/nginx/nginx.conf", mode: 0o644, data: []byte(text)}
+	return pack.File{Path: "etc/nginx/nginx.conf", Mode: 0o644, Data: []byte(text)}
 }

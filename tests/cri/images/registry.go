@@ -1,90 +1,18 @@
 package images
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
-
-// request is a parsed path of the distribution API (distribution-spec 1.1,
-// "Pull").
-type request struct {
-	name string // repository
-	kind string // "manifests" or "blobs"
-	ref  string // tag or digest
-}
-
-// parsePath parses the path of a URL; ok is false if it names nothing that can
-// be pulled.
-func parsePath(path string) (r request, ok bool) {
-	rest, ok := strings.CutPrefix(path, "/v2/")
-	if !ok {
-		return request{}, false
-	}
-	words := strings.Split(rest, "/")
-	if len(words) < 3 {
-		return request{}, false
-	}
-	n := len(words)
-	r = request{strings.Join(words[:n-2], "/"), words[n-2], words[n-1]}
-	return r, r.name != "" && r.ref != "" && (r.kind == "manifests" || r.kind == "blobs")
-}
-
-// repository is an image's name without its tag.
-func repository(name string) string {
-	name, _, _ = strings.Cut(name, ":")
-	return name
-}
-
-// find returns the requested blob.
-func (s *Store) find(r request) (digest.Digest, blob, bool) {
-	if !s.repositories[r.name] {
-		return "", blob{}, false
-	}
-	d, tagged := s.manifests[r.name+":"+r.ref]
-	if r.kind == "blobs" || !tagged {
-		d = digest.Digest(r.ref)
-	}
-	b, ok := s.blobs[d]
-	if (b.mediaType == v1.MediaTypeImageManifest) != (r.kind == "manifests") {
-		return "", blob{}, false
-	}
-	return d, b, ok
-}
-
-// ServeHTTP answers GET and HEAD for manifests and blobs, and everything else
-// as a registry that does not have it.
-func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		http.Error(w, "this registry is read-only", http.StatusMethodNotAllowed)
-		return
-	}
-	if r.URL.Path == "/v2/" {
-		return
-	}
-	asked, ok := parsePath(r.URL.Path)
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
-	d, b, ok := s.find(asked)
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", b.mediaType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(b.data)))
-	w.Header().Set("Docker-Content-Digest", d.String())
-	if r.Method == http.MethodGet {
-		_, _ = w.Write(b.data) // a client that went away gets no error
-	}
-}
 
 // Server is a running registry.
 type Server struct {
@@ -94,19 +22,49 @@ type Server struct {
 	done   chan error
 }
 
-// Serve starts a registry on a free port. The caller must Close it.
+// Serve starts a registry of the store's images on a free port. The caller must
+// Close it.
 func Serve(s *Store) (*Server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for image pulls: %w", err)
 	}
+	host := listener.Addr().String()
 	r := &Server{
-		URL:    "http://" + listener.Addr().String(),
-		server: &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second},
+		URL:    "http://" + host,
+		server: &http.Server{Handler: wholeBlobs(registry.New(registry.Logger(log.New(io.Discard, "", 0)))), ReadHeaderTimeout: 10 * time.Second},
 		done:   make(chan error, 1),
 	}
 	go func() { r.done <- r.server.Serve(listener) }()
+	if err := s.push(host); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	return r, nil
+}
+
+// wholeBlobs answers requests for part of a blob with all of it. Clients resume a
+// pull with a range that has no end ("bytes=5-"); they accept this (containerd,
+// core/remotes/docker/fetcher.go, open), but not what handler says, that it does not
+// understand such a range.
+func wholeBlobs(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("Range")
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// push stores the images in the registry at host.
+func (s *Store) push(host string) error {
+	for path, img := range s.images {
+		tag, err := name.NewTag(host + "/" + path)
+		if err == nil {
+			err = remote.Write(tag, img)
+		}
+		if err != nil {
+			return fmt.Errorf("store image %s: %w", path, err)
+		}
+	}
+	return nil
 }
 
 // Close ends the registry and every pull, and waits until it is gone.

@@ -2,82 +2,30 @@ package engine
 
 import (
 	"archive/tar"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/tests/image"
 )
 
-// imageNameAnnotation is the full name of an image in an archive.
-const imageNameAnnotation = "io.containerd.image.name"
-
-// UnpackImage unpacks an image of an OCI archive into dir. The layers are plain
-// tar files, as package image makes them.
+// UnpackImage unpacks an image of an archive of image.Build into dir.
 func UnpackImage(archive, name, dir string) error {
-	blobs, err := readArchive(archive)
+	layer, err := image.Open(archive, name)
 	if err != nil {
-		return fmt.Errorf("read images: %w", err)
+		return err
 	}
-	var index v1.Index
-	if err := json.Unmarshal(blobs[v1.ImageIndexFile], &index); err != nil {
-		return fmt.Errorf("read image index: %w", err)
-	}
-	for _, desc := range index.Manifests {
-		if desc.Annotations[imageNameAnnotation] != name {
-			continue
-		}
-		var manifest v1.Manifest
-		if err := json.Unmarshal(blobs[blobPath(desc)], &manifest); err != nil {
-			return fmt.Errorf("read manifest of %s: %w", name, err)
-		}
-		for _, layer := range manifest.Layers {
-			if err := unpackLayer(blobs[blobPath(layer)], dir); err != nil {
-				return fmt.Errorf("unpack %s: %w", name, err)
-			}
-		}
-		return nil
-	}
-	return fmt.Errorf("image %s is not in %s", name, archive)
-}
-
-func blobPath(d v1.Descriptor) string {
-	return "blobs/" + d.Digest.Algorithm().String() + "/" + d.Digest.Encoded()
-}
-
-func readArchive(path string) (map[string][]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	blobs := map[string][]byte{}
-	for r := tar.NewReader(f); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return blobs, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if blobs[h.Name], err = io.ReadAll(r); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func unpackLayer(layer []byte, dir string) error {
+	defer layer.Close()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	for r := tar.NewReader(bytes.NewReader(layer)); ; {
+	for r := tar.NewReader(layer); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -86,7 +34,7 @@ func unpackLayer(layer []byte, dir string) error {
 			err = unpackEntry(root, h, r)
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("unpack %s: %w", name, err)
 		}
 	}
 }
