@@ -26,24 +26,16 @@ type blueprint struct {
 	id       string
 	platform Platform
 	config   *config.Config
-	size     startSize
+	size     *sizing.Start
 	// namespace is the path of the network namespace in which the VMM runs; empty for
 	// one of the VMM's.
 	namespace string
 }
 
-// startSize is the size with which a machine starts; sizing.Pod is one.
-type startSize interface {
-	// Set writes it into the machine's spec.
-	Set(spec *hypervisor.Spec)
-	// ExplainLaunch adds the configuration key to an error that may be due to it.
-	ExplainLaunch(err error) error
-}
-
 // newBlueprint returns that of a machine without a pod, which has the
 // configuration's size.
 func newBlueprint(ctx context.Context, platform Platform, id string, cfg *config.Config) (*blueprint, error) {
-	size, err := sizing.New(ctx, sizing.Options{Config: cfg, Accel: platform.Accel})
+	size, err := sizing.NewStart(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -208,7 +208,7 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 		return s, err
 	}
 	s.network = podnet.New(s.networkOptions())
-	s.size, s.namespace = s.sizing, s.network.EngineNamespace()
+	s.size, s.namespace = &s.sizing.Start, s.network.EngineNamespace()
 	return s, nil
 }
 
