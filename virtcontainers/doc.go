@@ -43,8 +43,8 @@
 // (package sizing). With static sizing it has its full size from the start.
 //
 // A machine boots, starts from a template (template.go, missing.go, expire.go), or is
-// a spare that the sandbox adopts (spare.go, adopt.go, refill.go). Templates and spares have the
-// configuration's size. A larger pod starts with that size and grows (plain.go).
+// a spare that the sandbox adopts (spare.go, adopt.go, refill.go). Templates and spares
+// have the configuration's size. A larger pod starts with that size and grows (plain.go).
 //
 // No lock is held across a call to the guest, the monitor or an IO.
 package virtcontainers
