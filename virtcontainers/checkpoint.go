@@ -346,10 +346,10 @@ func (s *Sandbox) reconnect(ctx context.Context, taken part) error {
 
 // detachAfterAll awaits a removal of the vsock device that was given up, as
 // replugNetwork does, and reports whether the guest has lost it.
-func (s *Sandbox) detachAfterAll(ctx context.Context) bool {
+func (m *machine) detachAfterAll(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, detachWait)
 	defer cancel()
-	err := s.transport.Detach(ctx, s.vm)
+	err := m.transport.Detach(ctx, m.vm)
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the guest keeps its vsock device")
 	}

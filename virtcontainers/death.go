@@ -10,32 +10,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/guestfs"
 )
-
-// machine is the pod's VM and the server of its share: when either ends, so
-// does the guest.
-type machine struct {
-	vm    hypervisor.VM
-	files *guestfs.Pod
-	// stays is set by stopVM if the machine's process has not ended. Then the undos that
-	// follow leave what it uses, and the record, which names that.
-	stays bool
-}
-
-var errMachineStays = errors.New("the machine's process has been killed and has not ended")
-
-// stopVM stops the machine. The undos of the boot, which run one after the other, call it
-// before those of what the machine uses.
-func (m *machine) stopVM(ctx context.Context) error {
-	err := m.vm.Stop(ctx)
-	if m.stays = !closed(m.vm.Done()); m.stays {
-		return errors.Join(errMachineStays, err)
-	}
-	return err
-}
 
 // whileAlive returns a context that also ends when the VM or virtiofsd does.
 func (m *machine) whileAlive(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -3,8 +3,12 @@
 // or an exec. It knows neither containerd nor QEMU: the shim calls it, and it
 // calls a hypervisor.Monitor and the guest's agent.
 //
-// A sandbox starts by a list of named steps, each with its undo (plan.go, boot.go). Its end
-// runs the undos in reverse order.
+// A blueprint says what a virtual machine is to be (blueprint.go, keys.go), a machine is
+// one that runs (machine.go). A sandbox has a machine and adds what is the pod's. Machines
+// without a pod are spares, and those of which templates are made.
+//
+// A machine and a sandbox start by a list of named steps, each with its undo (plan.go,
+// boot.go). Their end runs the undos in reverse order.
 //
 //	          New                     exit of the first container,
 //	(nothing) ----> [ready] --------> Stop, or death of VM, agent   ----> [stopped]
@@ -39,8 +43,8 @@
 // (package sizing). With static sizing it has its full size from the start.
 //
 // A machine boots, starts from a template (template.go, missing.go, expire.go), or is
-// a spare that the sandbox adopts (spare.go, refill.go). Templates and spares have the
-// configuration's size. A larger pod starts with that size and grows (plain.go).
+// a spare that the sandbox adopts (spare.go, adopt.go, refill.go). Templates and spares
+// have the configuration's size. A larger pod starts with that size and grows (plain.go).
 //
 // No lock is held across a call to the guest, the monitor or an IO.
 package virtcontainers

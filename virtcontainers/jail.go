@@ -34,8 +34,8 @@ func (j *jail) uid() uint32 {
 }
 
 // openJail reserves a user id for the VMM, and makes what that user owns.
-func (s *Sandbox) openJail(ctx context.Context) error {
-	h := s.opts.Config.Hypervisor
+func (m *machine) openJail(ctx context.Context) error {
+	h := m.config.Hypervisor
 	if !h.Rootless {
 		return nil
 	}
@@ -43,20 +43,20 @@ func (s *Sandbox) openJail(ctx context.Context) error {
 	ids := vmuser.Range{First: h.FirstUID, Count: h.UIDs}
 	if vmuser.Usable(ids) {
 		var err error
-		if j.user, err = vmuser.Take(filepath.Join(s.platform.RunDir, vmUsersFile), ids); err != nil {
+		if j.user, err = vmuser.Take(filepath.Join(m.platform.RunDir, vmUsersFile), ids); err != nil {
 			return err
 		}
 	} else {
 		log.G(ctx).Warnf("QEMU cannot run as a dedicated user: user ids from %d on (hypervisor.qemu.rootless_first_uid) are not mapped into this user namespace", ids.First)
 	}
-	if err := j.makeMemoryDir(h.Memory.Dir, s.platform.Owner.Name(s.ID), s.state); err != nil {
+	if err := j.makeMemoryDir(h.Memory.Dir, m.platform.Owner.Name(m.id), m.state); err != nil {
 		return errors.Join(err, j.close())
 	}
-	s.jail = j
+	m.jail = j
 	return nil
 }
 
-// makeMemoryDir makes a directory in dir for this pod alone, whose name begins
+// makeMemoryDir makes a directory in dir for this machine alone, whose name begins
 // with name and is in its record: the VMM sees no other machine's files.
 func (j *jail) makeMemoryDir(dir, name string, state *persist.Store) error {
 	if dir == "" {
@@ -79,11 +79,11 @@ func (j *jail) makeMemoryDir(dir, name string, state *persist.Store) error {
 
 // closeJail releases what openJail reserved, unless the machine has not ended: no other
 // may run as its user.
-func (s *Sandbox) closeJail(context.Context) error {
-	if s.stays {
+func (m *machine) closeJail(context.Context) error {
+	if m.stays {
 		return nil
 	}
-	return s.jail.close()
+	return m.jail.close()
 }
 
 // close releases what openJail reserved; the VMM must have ended. For a nil

@@ -5,62 +5,119 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
+	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/spans"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
+	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-const (
-	rngID     = "rng"
-	balloonID = "balloon"
-	// extraMonitorSocket is in the sandbox's directory, and is removed with it.
-	// The name is short: with an ID of 64 bytes the path just fits into a
-	// socket address (unix(7)).
-	extraMonitorSocket = "qemu.sock"
-)
+// machine is a virtual machine with what it has on the host: its record, the share
+// that it uses, the user as which it runs, the connection to its agent. It knows no
+// pod: a template is made of one, a spare is one, and a sandbox has one.
+type machine struct {
+	blueprint
+	// recorder records how long the parts of its start took, and of its containers'.
+	recorder *spans.Recorder
+	// boot is what its start has done; unwind ends the machine.
+	boot boot
 
-// spec returns the bare machine that the configuration describes.
-func (s *Sandbox) spec() hypervisor.Spec {
-	h := s.opts.Config.Hypervisor
-	spec := hypervisor.Spec{
-		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
-		Accel: s.platform.Accel, TranslationMiB: h.TranslationMiB, Threading: hypervisor.Threading(h.Threading), CPUFeatures: h.CPUFeatures,
-		Kernel: h.Kernel, Initrd: h.Initrd, Firmware: h.Firmware, Seccomp: h.Seccomp,
-		KernelParams: s.kernelParams(), NetworkNamespace: s.network.EngineNamespace(),
-		DiskThreads: h.BlockThreads(),
-		Memory:      hypervisor.MemoryBacking{Prealloc: h.Memory.Prealloc, Dir: h.Memory.Dir},
-	}
-	if h.ExtraMonitor != "" {
-		spec.ExtraMonitor = hypervisor.ExtraMonitor{
-			Language: hypervisor.MonitorLanguage(h.ExtraMonitor),
-			Path:     filepath.Join(s.platform.PodDir(s.ID), extraMonitorSocket),
-		}
-	}
-	if s.jail != nil {
-		spec.Jail = &hypervisor.Jail{UID: s.jail.uid(), GID: s.jail.uid()}
-		spec.Memory.Dir = s.jail.memoryDir
-	}
-	if h.DumpDir != "" {
-		spec.PanicDump = hypervisor.PanicDump{Dir: filepath.Join(h.DumpDir, s.ID), Paging: h.DumpPaging}
-	}
-	s.sizing.Set(&spec)
-	return spec
+	// Set by the boot; not changed afterwards.
+	state     *persist.Store
+	files     *guestfs.Pod
+	jail      *jail // nil for none
+	vm        hypervisor.VM
+	transport Transport
+	client    *guest.Client
+	template  ofTemplate
+	// mayOrder is set if a template that the machine misses may be ordered.
+	mayOrder bool
+	// mounted is set once a guest without a pod has mounted the share.
+	mounted bool
+	// stays is set by stopVM if the machine's process has not ended. Then the undos that
+	// follow leave what it uses, and the record, which names that.
+	stays bool
 }
 
-// guestModules returns the modules that the guest loads first: those of the
-// configuration and those that the machine's devices need from the start.
-func (s *Sandbox) guestModules() []string {
-	c := s.opts.Config
-	if c.Hypervisor.DumpDir == "" {
-		return c.Agent.KernelModules
+// newMachine returns a machine that has not started.
+func newMachine(b blueprint, recorder *spans.Recorder) machine {
+	return machine{blueprint: b, recorder: recorder, boot: boot{failAt: b.platform.Failpoint, recorder: recorder}}
+}
+
+func (m *machine) openState(context.Context) error {
+	state, err := persist.Create(m.platform.StateDir(), m.platform.Owner, m.id)
+	if err != nil {
+		return err
 	}
-	return slices.Concat(c.Agent.KernelModules, []string{"pvpanic_pci"})
+	m.state = state
+	self, err := persist.Identify(os.Getpid())
+	if err == nil {
+		err = state.Update(func(r *persist.Record) { r.Shim = self })
+	}
+	if err != nil {
+		return errors.Join(err, state.Remove())
+	}
+	return nil
+}
+
+// closeState removes the record. That of a machine that has not ended stays: with the
+// mark, a later start on this host removes what it names (SweepAbandoned).
+func (m *machine) closeState(context.Context) error {
+	if m.stays {
+		return errors.Join(errors.New("its user id, cgroups and record stay"), persist.BeginRemoval(m.platform.StateDir(), m.platform.Owner.Name(m.id)))
+	}
+	return m.state.Remove()
+}
+
+// openSpareFiles opens the files of a machine without a pod.
+func (m *machine) openSpareFiles(ctx context.Context) error {
+	files, err := guestfs.OpenSpare(ctx, m.fileOptions())
+	if err != nil {
+		return err
+	}
+	return m.useFiles(ctx, files)
+}
+
+// useFiles makes files the machine's, and records the share's daemon, if it has
+// one. On an error they are closed.
+func (m *machine) useFiles(ctx context.Context, files *guestfs.Pod) error {
+	m.files = files
+	if err := m.recordDaemon(); err != nil {
+		return errors.Join(files.ExplainDaemon(err), files.Close(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// recordDaemon records the process that serves the share, if it is another one.
+func (m *machine) recordDaemon() error {
+	pid := m.files.DaemonPID()
+	if pid == 0 {
+		return nil
+	}
+	return m.state.UpdateWith(pid, func(r *persist.Record, p persist.Process) { r.FSDaemon = p })
+}
+
+func (m *machine) launchVM(ctx context.Context) error {
+	spec := m.loggedSpec(ctx)
+	if err := m.start(ctx, spec, m.launch); err != nil {
+		return err
+	}
+	warnOfMonitor(ctx, spec.ExtraMonitor)
+	return nil
+}
+
+// loggedSpec returns the VM's spec, which has its console logged if the configuration
+// says so.
+func (m *machine) loggedSpec(ctx context.Context) hypervisor.Spec {
+	spec := m.spec(m.jail)
+	if m.config.Hypervisor.Debug {
+		spec.ConsoleLine = guest.ConsoleLog(ctx)
+	}
+	return spec
 }
 
 // warnOfMonitor logs a warning that there is an extra monitor, and where.
@@ -70,65 +127,112 @@ func warnOfMonitor(ctx context.Context, m hypervisor.ExtraMonitor) {
 	}
 }
 
-func (s *Sandbox) kernelParams() string {
-	params := []string{s.platform.KernelParams}
-	if s.opts.Config.Hypervisor.Debug {
-		params = append(params, "loglevel=7") // overrides an earlier "quiet"
+// start starts the VM and records its process.
+func (m *machine) start(ctx context.Context, spec hypervisor.Spec, launch func(context.Context, hypervisor.Spec) (hypervisor.VM, error)) error {
+	launched := m.recorder.Begin("", qemuSpan)
+	vm, err := launch(ctx, spec)
+	launched()
+	if err != nil {
+		return m.size.ExplainLaunch(err)
 	}
-	if s.opts.Config.Agent.Debug {
-		params = append(params, "agent.log=debug")
-	}
-	if s.opts.Config.Agent.DebugConsole {
-		params = append(params, "agent.debug_console")
-	}
-	return strings.TrimSpace(strings.Join(append(params, s.opts.Config.Hypervisor.KernelParams), " "))
-}
-
-// attachDevices attaches the devices that every machine has. Measured without
-// KVM: QEMU takes 2 to 3 ms to attach one, and the guest's kernel needs 1 %
-// more instructions to boot (some 10 ms). The guest's drivers are loaded when
-// the first container runs (the agent's Resources.LoadLateDrivers).
-func (s *Sandbox) attachDevices(ctx context.Context) error {
-	h := s.opts.Config.Hypervisor
-	if h.EntropySource != "" && s.template.key == "" { // otherwise it came with the template
-		if err := s.attachRNG(ctx, h.EntropySource); err != nil {
-			return err
-		}
-	}
-	if h.Memory.Reclaim {
-		return s.vm.Attach(ctx, hypervisor.Balloon{ID: balloonID})
+	if err := m.useVM(vm); err != nil {
+		return errors.Join(err, m.stopVM(context.WithoutCancel(ctx)))
 	}
 	return nil
 }
 
-// attachRNG attaches the random number generator, which reads a file of the
-// host.
-func (s *Sandbox) attachRNG(ctx context.Context, source string) error {
-	rng, err := openRNG(source)
+// useVM makes vm the machine's, and records its process.
+func (m *machine) useVM(vm hypervisor.VM) error {
+	m.vm = vm
+	return m.state.UpdateWith(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p })
+}
+
+var errMachineStays = errors.New("the machine's process has been killed and has not ended")
+
+// stopVM stops the VM. The undos of the boot, which run one after the other, call it
+// before those of what the VM uses.
+func (m *machine) stopVM(ctx context.Context) error {
+	err := m.vm.Stop(ctx)
+	if m.stays = !closed(m.vm.Done()); m.stays {
+		return errors.Join(errMachineStays, err)
+	}
+	return err
+}
+
+func (m *machine) attachVsock(ctx context.Context) error {
+	t, err := m.platform.OpenTransport(ctx)
 	if err != nil {
 		return err
 	}
-	defer rng.File.Close()
-	return s.vm.Attach(ctx, rng)
+	if err := t.Attach(ctx, m.vm); err != nil {
+		return errors.Join(err, t.Close())
+	}
+	m.transport = t
+	return nil
 }
 
-// openRNG opens the file, which the caller closes, without blocking: it may by
-// mistake be a FIFO, from which a guest would get nothing, or data meant for
-// another reader.
-func openRNG(source string) (hypervisor.RNG, error) {
-	const key = "hypervisor.qemu.entropy_source"
-	file, err := os.OpenFile(source, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return hypervisor.RNG{}, fmt.Errorf("%s: %w", key, err)
+// dialAgent waits for the agent while the VM lives.
+func (m *machine) dialAgent(ctx context.Context) error {
+	timeout := m.config.Agent.DialTimeout
+	if m.template.key != "" {
+		timeout = m.bootedTimeout()
 	}
-	info, err := file.Stat()
+	ctx, stop := m.whileAnswering(ctx, timeout)
+	defer stop()
+	client, err := guest.Connect(ctx, m.transport.Dial)
+	if err != nil {
+		return m.explain(ctx, err)
+	}
+	m.client = client
+	return nil
+}
+
+// pingAgent checks that the agent of a guest that has booted before still answers.
+func (m *machine) pingAgent(ctx context.Context) error {
+	ctx, stop := m.whileAnswering(ctx, m.bootedTimeout())
+	defer stop()
+	if err := m.client.Ping(ctx); err != nil {
+		return m.explain(ctx, err)
+	}
+	return nil
+}
+
+// whileAnswering is whileAlive for an agent that has a time to answer.
+func (m *machine) whileAnswering(ctx context.Context, timeout time.Duration) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the agent did not answer within %v", timeout))
+	ctx, end := m.whileAlive(ctx)
+	return ctx, func() { end(); cancel() }
+}
+
+// takeOver makes all that another machine has this one's, whose record names it from
+// now on; the other's record is removed. After an error endAll must follow too.
+func (m *machine) takeOver(other *machine) error {
+	m.vm, m.files, m.jail, m.transport, m.client = other.vm, other.files, other.jail, other.transport, other.client
+	m.template, m.mounted = ofTemplate{key: other.template.key}, other.mounted
+	err := m.useVM(m.vm)
 	if err == nil {
-		if mode := info.Mode(); !mode.IsRegular() && mode&os.ModeCharDevice == 0 {
-			err = fmt.Errorf("%s is neither a character device nor a regular file: %w", source, errdefs.ErrInvalidArgument)
-		}
+		err = m.recordDaemon()
 	}
-	if err != nil {
-		return hypervisor.RNG{}, fmt.Errorf("%s: %w", key, errors.Join(err, file.Close()))
+	if err == nil {
+		err = other.state.Remove()
 	}
-	return hypervisor.RNG{ID: rngID, File: file}, nil
+	return err
+}
+
+// endAll ends what was taken over, each part within its own time, as the steps that
+// made them would be undone.
+func (m *machine) endAll(ctx context.Context) error {
+	var errs []error
+	for _, end := range []func(context.Context) error{
+		func(context.Context) error { return m.client.Close() },
+		m.stopVM,
+		func(context.Context) error { return m.transport.Close() },
+		m.closeJail,
+		m.files.Close,
+	} {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		errs = append(errs, end(ctx))
+		cancel()
+	}
+	return errors.Join(errs...)
 }

@@ -84,8 +84,8 @@ func (s *Sandbox) writeStarts(t *prom.Text) {
 
 // stepTimes returns the durations of the pod's spans, those of the boot's steps among
 // them. Of several with one name the first counts: each may be in the metrics once.
-func (s *Sandbox) stepTimes() map[string]time.Duration {
-	list, _ := s.recorder.Spans()
+func (m *machine) stepTimes() map[string]time.Duration {
+	list, _ := m.recorder.Spans()
 	took := make(map[string]time.Duration, len(list))
 	for _, span := range list {
 		if _, known := took[span.Name]; !known && span.Container == "" {

@@ -50,7 +50,7 @@ func sourceFile(cfg *config.Config) string {
 }
 
 // leaveHome records which cgroups this process is in, before it joins the
-// pod's.
+// pod's, if something may be ordered.
 func (s *Sandbox) leaveHome(ctx context.Context) {
 	ordersTemplate := s.opts.Config.Factory.Template && s.platform.StartMaker != nil
 	if !ordersTemplate && !s.refills() {
@@ -60,25 +60,7 @@ func (s *Sandbox) leaveHome(ctx context.Context) {
 	if s.home, err = hostcgroup.Self(); err != nil {
 		log.G(ctx).WithError(err).Warn("this pod has no template and no spare made")
 	}
-}
-
-// orders reports whether the sandbox may order the template that its machine
-// could have started from: only the one of the unannotated configuration.
-// Otherwise annotations could fill the host's memory with templates.
-func (s *Sandbox) orders(ctx context.Context, key factory.Key) bool {
-	if s.home == nil {
-		return false
-	}
-	spec, err := s.plainSpec(ctx)
-	if err != nil {
-		return false
-	}
-	in, err := factory.InputsOf(s.platform.Monitor, spec)
-	if err != nil {
-		return false
-	}
-	own, err := factory.KeyOf(in)
-	return err == nil && own == key
+	s.mayOrder = s.home != nil
 }
 
 // markStarted signals that a container runs.

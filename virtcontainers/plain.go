@@ -3,20 +3,7 @@ package virtcontainers
 import (
 	"context"
 	"slices"
-
-	"github.com/katabox/katabox/hypervisor"
 )
-
-// plainSpec is the machine that the configuration describes without the pod's
-// annotations: that of templates and spares.
-func (s *Sandbox) plainSpec(ctx context.Context) (hypervisor.Spec, error) {
-	other, err := newSandbox(ctx, s.platform, Options{ID: s.ID, Config: s.opts.Config.WithoutAnnotations()})
-	defer other.end()
-	if err != nil {
-		return hypervisor.Spec{}, err
-	}
-	return other.spec(), nil
-}
 
 // startPlain has the machine start with the plain one's size, and grow, if only
 // the size distinguishes the two: so that one template, and one pool, serves pods
@@ -35,17 +22,17 @@ func (s *Sandbox) startPlain(ctx context.Context) {
 // continuesAnother reports whether the machine is the one with which templates and
 // spares start, or the saved one with which the sandbox's continues.
 func (s *Sandbox) continuesAnother(ctx context.Context) bool {
-	is, err := s.platform.Monitor.Describe(s.spec())
+	is, err := s.platform.Monitor.Describe(s.spec(nil))
 	if err != nil {
 		return false // it fails the boot
 	}
 	if r := s.opts.Restore; r != nil {
 		return slices.Equal(is, r.from.Record.Machine.Description)
 	}
-	plain, err := s.plainSpec(ctx)
+	plain, err := s.plain(ctx)
 	if err != nil {
 		return false
 	}
-	want, err := s.platform.Monitor.Describe(plain)
+	want, err := s.platform.Monitor.Describe(plain.spec(nil))
 	return err == nil && slices.Equal(is, want)
 }

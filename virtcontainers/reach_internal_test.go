@@ -41,7 +41,7 @@ func TestUnreachableMachineStays(t *testing.T) {
 				monitor.Fail(fake.StepStop, failed)
 			}
 			dir := t.TempDir()
-			s := &Sandbox{ID: "pod", platform: Platform{states: dir}}
+			s := &machine{blueprint: blueprint{id: "pod", platform: Platform{states: dir}}}
 			if err := s.openState(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -21,7 +21,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 	"github.com/katabox/katabox/virtcontainers/config"
-	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
@@ -149,11 +148,8 @@ func (s *Sandbox) launchAwaiting(ctx context.Context) error {
 	if err := s.sizing.Continue(*saved); err != nil {
 		return err
 	}
-	spec := s.spec()
+	spec := s.loggedSpec(ctx)
 	spec.Awaits = saved
-	if s.opts.Config.Hypervisor.Debug {
-		spec.ConsoleLine = guest.ConsoleLog(ctx)
-	}
 	return s.start(ctx, spec, s.platform.Monitor.Launch)
 }
 

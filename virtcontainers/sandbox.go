@@ -10,8 +10,6 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/internal/spans"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -20,71 +18,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
-
-// Transport is the host's side of a VM's vsock.
-type Transport interface {
-	// Kind names the transport in logs.
-	Kind() string
-	// Attach attaches the device to the VM. It may be called once, and again
-	// after Detach.
-	Attach(ctx context.Context, vm hypervisor.Attacher) error
-	// Detach removes the device from the VM, which ends every connection. After
-	// an error the device is still attached, and Detach may be called again.
-	Detach(ctx context.Context, vm hypervisor.Detacher) error
-	// Dial is a guest.DialFunc.
-	Dial(ctx context.Context, port uint32) (guest.Conn, error)
-	// Hold says whether the VM is about to be paused, or runs again: between
-	// those calls connections outlive a pause.
-	Hold(paused bool)
-	// Close ends every connection. It may be called again.
-	Close() error
-}
-
-// Platform is what the host gives to every sandbox.
-type Platform struct {
-	Monitor hypervisor.Monitor
-	Accel   hypervisor.Accel
-	// AccelReason is why the host's virtualisation is not used, or empty.
-	AccelReason string
-	// KernelParams come before the configuration's.
-	KernelParams  string
-	OpenTransport func(context.Context) (Transport, error)
-	// OpenNetwork opens a pod's network namespace; nil leaves pods without
-	// network. CleanNetwork undoes what a sandbox that died made in one: made
-	// is what the sandbox last saved.
-	OpenNetwork  podnet.OpenFunc
-	CleanNetwork func(namespace string, made []byte) error
-	// OpenForward forwards ports of a network namespace into the guest; if nil,
-	// pods' ports are not forwarded.
-	OpenForward podnet.ForwardFunc
-	// CgroupRoot is where the host's cgroup file systems are; empty is
-	// hostcgroup.DefaultRoot.
-	CgroupRoot string
-	// RunDir holds what sandboxes make on the host while they live.
-	RunDir string
-	// Owner is the sandboxes' owner. It is part of the names of what they make
-	// in RunDir, because another engine may use the same ids.
-	Owner persist.Owner
-	// Failpoint names a boot step that fails after it was done, or is empty.
-	// Tests use it to check that a failed create leaves nothing.
-	Failpoint string
-	// StartMaker starts processes that make missing templates; if nil, none are
-	// made.
-	StartMaker StartMaker
-	// StartSpare starts a process that makes a spare machine; if nil, none are
-	// made.
-	StartSpare func(TemplateOrder) error
-	// RefillPause is how long after the start of a pod's first container missing
-	// spares are ordered; 0 is half a second.
-	RefillPause time.Duration
-	// Spare is the machine that the first sandbox adopts if it fits; nil for
-	// none. New owns it.
-	Spare *Spare
-
-	// states is where records are kept, if not in RunDir: the record of a
-	// machine that becomes a template is removed with the rest of its making.
-	states string
-}
 
 // Options describe the sandbox to make.
 type Options struct {
@@ -132,31 +65,23 @@ type Options struct {
 type Sandbox struct {
 	ID       string
 	opts     Options
-	platform Platform
 	observer Observer
 
-	// recorder records how long the parts of starts took.
-	recorder *spans.Recorder
+	// machine is the sandbox's; its boot has the pod's steps too.
+	machine
 	// durations counts how long boot, creations and starts took, for the
 	// sandbox's whole life.
 	durations prom.Durations
 
 	// Set by the boot; not changed afterwards.
-	machine
-	boot     boot
-	state    *persist.Store
+	sizing   *sizing.Pod
+	network  *podnet.Pod
 	standIns *standIns
-	jail     *jail
-	template ofTemplate
 	// spare is the machine that the sandbox has adopted, or adopts; nil for none.
 	spare *Spare
 	// home is the cgroups in which this process was before the boot, or nil if
 	// neither templates nor spares are to be made.
-	home      []byte
-	sizing    *sizing.Pod
-	transport Transport
-	network   *podnet.Pod
-	client    *guest.Client
+	home []byte
 	// unmanage ends the management socket, or is nil.
 	unmanage func() error
 
@@ -247,13 +172,28 @@ func bootNew(ctx context.Context, platform Platform, opts Options, template ofTe
 	return s, err
 }
 
+// bootAnew reports whether a failed boot should be tried again without a spare
+// machine or a template. A machine that has not ended is not replaced: the record
+// names it.
+func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || s.stays {
+		return false
+	}
+	if s.spare != nil {
+		s.template = ofTemplate{}
+		log.G(ctx).WithError(err).Warn("the guest boots: the sandbox could not start on its spare machine")
+		return true
+	}
+	return s.leaveTemplate(ctx, err)
+}
+
 // newSandbox makes a sandbox that has not booted.
 func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox, error) {
-	recorder := opts.Arrival.record(time.Now())
+	b := blueprint{id: opts.ID, platform: platform, config: opts.Config}
 	lifeCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Sandbox{
-		ID: opts.ID, opts: opts, platform: platform, observer: opts.Observer,
-		recorder: recorder, boot: boot{failAt: platform.Failpoint, recorder: recorder},
+		ID: opts.ID, opts: opts, observer: opts.Observer,
+		machine: newMachine(b, opts.Arrival.record(time.Now())),
 		lifeCtx: lifeCtx, end: end,
 		started:    make(chan struct{}),
 		kills:      make(chan *Process),
@@ -268,6 +208,7 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 		return s, err
 	}
 	s.network = podnet.New(s.networkOptions())
+	s.size, s.namespace = &s.sizing.Start, s.network.EngineNamespace()
 	return s, nil
 }
 

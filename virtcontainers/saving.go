@@ -218,28 +218,28 @@ func (c *Container) checkAlone() error {
 
 // describeMachine describes the machine as it is now, or as a machine that awaits
 // another's state must be.
-func (s *Sandbox) describeMachine(ctx context.Context) (checkpoint.Machine, error) {
-	spec := s.spec()
-	m := checkpoint.Machine{VMM: s.vm.Version(), MaxVCPUs: spec.MaxVCPUs, MaxMemoryMiB: spec.MaxMemoryMiB}
+func (m *machine) describeMachine(ctx context.Context) (checkpoint.Machine, error) {
+	spec := m.spec(m.jail)
+	d := checkpoint.Machine{VMM: m.vm.Version(), MaxVCPUs: spec.MaxVCPUs, MaxMemoryMiB: spec.MaxMemoryMiB}
 	if what := oddity(spec); what != "" {
-		return m, fmt.Errorf("machines with %s cannot be saved: %w", what, errdefs.ErrFailedPrecondition)
+		return d, fmt.Errorf("machines with %s cannot be saved: %w", what, errdefs.ErrFailedPrecondition)
 	}
-	if h := s.opts.Config.Hypervisor; h.SharedFS != config.SharedFSNone && h.VirtioFS.Daemon != "" {
-		return m, fmt.Errorf("%s serves its files, which cannot be saved (virtio_fs_daemon = \"\": the shim serves them): %w", h.VirtioFS.Daemon, errdefs.ErrFailedPrecondition)
+	if h := m.config.Hypervisor; h.SharedFS != config.SharedFSNone && h.VirtioFS.Daemon != "" {
+		return d, fmt.Errorf("%s serves its files, which cannot be saved (virtio_fs_daemon = \"\": the shim serves them): %w", h.VirtioFS.Daemon, errdefs.ErrFailedPrecondition)
 	}
 	var err error
-	if m.Description, err = s.platform.Monitor.Describe(spec); err != nil {
-		return m, err
+	if d.Description, err = m.platform.Monitor.Describe(spec); err != nil {
+		return d, err
 	}
-	if s.platform.Accel == hypervisor.AccelKVM {
+	if m.platform.Accel == hypervisor.AccelKVM {
 		host, err := factory.ThisHost()
 		if err != nil {
-			return m, err
+			return d, err
 		}
-		m.CPU = host.CPU
+		d.CPU = host.CPU
 	}
-	m.Layout, err = s.vm.Layout(ctx)
-	return m, err
+	d.Layout, err = m.vm.Layout(ctx)
+	return d, err
 }
 
 // savesShares is the first QEMU that can save a machine with a share.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/vsock"
+	"github.com/katabox/katabox/internal/spans"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 )
@@ -24,7 +25,7 @@ import (
 // answer: usually some hundred milliseconds, longer on a busy host.
 const templateDialTimeout = 20 * time.Second
 
-// ofTemplate says from which template a sandbox's machine started.
+// ofTemplate says from which template a machine started.
 type ofTemplate struct {
 	// key is that of the template from which the machine started; empty if it
 	// booted.
@@ -32,7 +33,7 @@ type ofTemplate struct {
 	// never makes the machine boot even if there is a template.
 	never bool
 	// missed is the key of the template from which the machine could have
-	// started, but which did not exist; empty if the sandbox may not order it.
+	// started, but which did not exist; empty if it may not be ordered.
 	missed factory.Key
 	// suspect is the key of the template without which the machine boots, because of
 	// fault; empty for none. The outcome of that boot shows whether it is bad.
@@ -40,96 +41,62 @@ type ofTemplate struct {
 	fault   error
 }
 
-// templates returns the store of the configuration's templates.
-func (s *Sandbox) templates() factory.Store {
-	return factory.Store{Dir: s.opts.Config.Factory.TemplatePath}
-}
-
-// checkTemplate returns why no template can be made of a machine, or nil.
-func checkTemplate(spec hypervisor.Spec, entropySource string) error {
-	what := oddity(spec)
-	if what == "" && entropySource == "" {
-		what = "no entropy source"
-	}
-	if what != "" {
-		return fmt.Errorf("machines with %s have no templates: %w", what, errdefs.ErrInvalidArgument)
-	}
-	return nil
-}
-
-// oddity names what a machine has that none can have which continues from another
-// one; empty for nothing.
-func oddity(spec hypervisor.Spec) string {
-	switch {
-	case spec.Memory != hypervisor.MemoryBacking{}:
-		return "memory of huge pages or files, or preallocated"
-	case spec.ExtraMonitor != hypervisor.ExtraMonitor{}:
-		return "an extra monitor"
-	case spec.PanicDump != hypervisor.PanicDump{}:
-		return "a directory for memory dumps"
-	}
-	return ""
-}
-
 // launch starts the machine: from a template if that is configured and there is
 // one, otherwise by booting. A template with which that fails is suspected.
-func (s *Sandbox) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.VM, error) {
-	t, key := s.openTemplate(ctx, spec)
+func (m *machine) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.VM, error) {
+	t, key := m.openTemplate(ctx)
 	if t == nil {
-		return s.platform.Monitor.Launch(ctx, spec)
+		return m.platform.Monitor.Launch(ctx, spec)
 	}
 	defer t.Close()
-	rng, err := openRNG(s.opts.Config.Hypervisor.EntropySource)
+	rng, err := openRNG(m.config.Hypervisor.EntropySource)
 	if err != nil {
 		return nil, err
 	}
 	defer rng.File.Close()
 	from := spec
 	from.Template = t.Machine(rng)
-	vm, err := s.launchPrivate(ctx, key, t, from)
+	vm, err := m.launchPrivate(ctx, key, t, from)
 	if vm == nil && err == nil {
-		vm, err = s.platform.Monitor.Launch(ctx, from)
+		vm, err = m.platform.Monitor.Launch(ctx, from)
 	}
 	if err == nil {
-		s.template.key = key
+		m.template.key = key
 		return vm, nil
 	}
-	if ctx.Err() != nil || s.stays {
+	if ctx.Err() != nil || m.stays {
 		return nil, err
 	}
-	s.suspectTemplate(key, err)
-	return s.platform.Monitor.Launch(ctx, spec)
+	m.suspectTemplate(key, err)
+	return m.platform.Monitor.Launch(ctx, spec)
 }
 
 // openTemplate opens the template that fits the machine; nil if there is none.
-func (s *Sandbox) openTemplate(ctx context.Context, spec hypervisor.Spec) (*factory.Template, factory.Key) {
-	if !s.opts.Config.Factory.Template || s.template.never {
+func (m *machine) openTemplate(ctx context.Context) (*factory.Template, factory.Key) {
+	if !m.config.Factory.Template || m.template.never {
 		return nil, ""
 	}
 	var key factory.Key
-	err := checkTemplate(spec, s.opts.Config.Hypervisor.EntropySource)
+	err := m.checkTemplate()
 	if err == nil {
-		var in factory.Inputs
-		if in, err = factory.InputsOf(s.platform.Monitor, spec); err == nil {
-			key, err = factory.KeyOf(in)
-		}
+		key, err = m.templateKey()
 	}
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the guest boots: no template can fit it")
 		return nil, ""
 	}
-	t, err := s.templates().Open(key)
+	t, err := m.templates().Open(key)
 	switch {
 	case errdefs.IsNotFound(err):
 		what := "the guest boots: there is no template for it"
-		if s.orders(ctx, key) {
-			s.template.missed = key
+		if m.mayOrder && m.isPlain(ctx, key) {
+			m.template.missed = key
 		} else {
 			what += ", and none is made: its machine is not the configuration's"
 		}
 		log.G(ctx).WithField("template", key).Info(what)
 	case err != nil:
-		s.suspectTemplate(key, err)
+		m.suspectTemplate(key, err)
 	default:
 		return t, key
 	}
@@ -137,15 +104,15 @@ func (s *Sandbox) openTemplate(ctx context.Context, spec hypervisor.Spec) (*fact
 }
 
 // suspectTemplate has the machine boot without a template that may be bad.
-func (s *Sandbox) suspectTemplate(key factory.Key, why error) {
-	s.template = ofTemplate{never: true, suspect: key, fault: why}
+func (m *machine) suspectTemplate(key factory.Key, why error) {
+	m.template = ofTemplate{never: true, suspect: key, fault: why}
 }
 
 // judgeTemplate removes a suspected template once the boot without it has ended
 // well. After an error of that boot it stays: the fault may be the pod's or the
 // host's, and the other pods would boot without the template for a time.
-func (s *Sandbox) judgeTemplate(ctx context.Context, bootErr error) {
-	key, why := s.template.suspect, s.template.fault
+func (m *machine) judgeTemplate(ctx context.Context, bootErr error) {
+	key, why := m.template.suspect, m.template.fault
 	if key == "" {
 		return
 	}
@@ -154,30 +121,22 @@ func (s *Sandbox) judgeTemplate(ctx context.Context, bootErr error) {
 		entry.WithError(why).Warn("the guest could not be started from its template, which stays: it does not boot without it either")
 		return
 	}
-	dropped := s.templates().Drop(key, why)
+	dropped := m.templates().Drop(key, why)
 	entry.WithError(errors.Join(why, dropped)).Warn("the guest boots, and its template is removed: it cannot be used")
 }
 
-// bootAnew reports whether a failed boot should be tried again without a spare
-// machine or a template. If the failed step implicates the template, it is suspected. A
-// machine that has not ended is not replaced: the record names it.
-func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || s.stays {
-		return false
-	}
-	if s.spare != nil {
-		s.template = ofTemplate{}
-		log.G(ctx).WithError(err).Warn("the guest boots: the sandbox could not start on its spare machine")
-		return true
-	}
-	key := s.template.key
+// leaveTemplate has the machine boot without a template when its start from one has
+// failed, and reports whether that is so. If the failed step implicates the template, it is
+// suspected.
+func (m *machine) leaveTemplate(ctx context.Context, err error) bool {
+	key := m.template.key
 	if key == "" {
 		return false
 	}
-	if slices.Contains([]string{"vsock", "hardware", "resume", "agent"}, s.boot.failed) {
-		s.suspectTemplate(key, err)
+	if slices.Contains([]string{"vsock", "hardware", "resume", "agent"}, m.boot.failed) {
+		m.suspectTemplate(key, err)
 	} else {
-		s.template = ofTemplate{never: true}
+		m.template = ofTemplate{never: true}
 		log.G(ctx).WithField("template", key).WithError(err).Warn("the guest boots: it could not be started from its template")
 	}
 	return true
@@ -199,30 +158,29 @@ type TemplateOptions struct {
 
 // MakeTemplate makes the template for sandboxes of this configuration, unless
 // it exists: it boots a machine like theirs, waits until its agent answers, and
-// saves it. ctx bounds the call. Nothing is left on an error. It fails with
-// errdefs.ErrUnavailable while another process makes one, and with
-// errdefs.ErrFailedPrecondition if the configuration's is not the one that is wanted.
+// saves it. Of opts only Config counts. ctx bounds the call. Nothing is left on an
+// error. It fails with errdefs.ErrUnavailable while another process makes one, and
+// with errdefs.ErrFailedPrecondition if the configuration's is not the one that is
+// wanted.
 func MakeTemplate(ctx context.Context, platform Platform, opts Options, how TemplateOptions) (factory.Key, error) {
-	opts.ID = "template-" + rand.Text()[:8]
-	s, err := newSandbox(ctx, platform, opts)
-	defer s.end()
+	b, err := newBlueprint(ctx, platform, "template-"+rand.Text()[:8], opts.Config)
 	if err != nil {
 		return "", err
 	}
-	s.files = guestfs.WithoutShare(s.fileOptions())
-	spec := s.spec()
-	if err := checkTemplate(spec, opts.Config.Hypervisor.EntropySource); err != nil {
+	if err := b.checkTemplate(); err != nil {
 		return "", err
 	}
-	in, err := factory.InputsOf(platform.Monitor, spec)
+	in, err := b.inputs()
 	if err != nil {
 		return "", fmt.Errorf("inspect what a template is made of: %w", err)
 	}
-	job := factory.Job{Inputs: in, Config: sourceFile(opts.Config), Lock: how.Lock, Wanted: how.Wanted}
-	return s.templates().Make(ctx, job, func(ctx context.Context, place factory.Place) error {
-		s.platform.states = place.Scratch
-		err := explainFull(place.Dir, s.boot.run(ctx, s.templateSteps(place.Dir, how.Progress)))
-		return errors.Join(err, s.boot.unwind(ctx))
+	job := factory.Job{Inputs: in, Config: sourceFile(b.config), Lock: how.Lock, Wanted: how.Wanted}
+	return b.templates().Make(ctx, job, func(ctx context.Context, place factory.Place) error {
+		b.platform.states = place.Scratch
+		m := newMachine(*b, spans.New(time.Now()))
+		m.files = guestfs.WithoutShare(m.fileOptions())
+		err := explainFull(place.Dir, m.boot.run(ctx, m.templateSteps(place.Dir, how.Progress)))
+		return errors.Join(err, m.boot.unwind(ctx))
 	})
 }
 
@@ -242,15 +200,15 @@ func explainFull(dir string, err error) error {
 
 // templateSteps boot a machine and save it in dir. All of them are undone
 // afterwards.
-func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
-	p := s.plan()
-	p.vm.do = func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }
+func (m *machine) templateSteps(dir string, progress func(string)) []step {
+	p := m.plan()
+	p.vm.do = func(ctx context.Context) error { return m.launchTemplate(ctx, dir) }
 	// The first device has the same PCI slot in every machine that starts from this
 	// one. Without any device the guest would leave no room for others.
-	p.hardware.do = func(ctx context.Context) error { return s.attachRNG(ctx, s.opts.Config.Hypervisor.EntropySource) }
+	p.hardware.do = func(ctx context.Context) error { return m.attachRNG(ctx, m.config.Hypervisor.EntropySource) }
 	p.resume.undo = nil
-	warmUp := step{"warm-up", func(ctx context.Context) error { _, err := s.warmUp(ctx, true); return err }, nil}
-	save := step{"save", func(ctx context.Context) error { return s.saveTemplate(ctx, dir) }, nil}
+	warmUp := step{"warm-up", func(ctx context.Context) error { return m.warmUp(ctx, true) }, nil}
+	save := step{"save", func(ctx context.Context) error { return m.saveTemplate(ctx, dir) }, nil}
 	steps := []step{p.state, p.user, p.vm, p.hardware, p.vsock, p.resume, p.agent, warmUp, save}
 	if progress == nil {
 		return steps
@@ -266,32 +224,32 @@ func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
 
 // launchTemplate starts the machine with its memory in a file in dir, which the
 // VMM's user owns meanwhile.
-func (s *Sandbox) launchTemplate(ctx context.Context, dir string) error {
-	if s.jail != nil {
-		if err := os.Chown(dir, int(s.jail.uid()), int(s.jail.uid())); err != nil {
+func (m *machine) launchTemplate(ctx context.Context, dir string) error {
+	if m.jail != nil {
+		if err := os.Chown(dir, int(m.jail.uid()), int(m.jail.uid())); err != nil {
 			return fmt.Errorf("give directory for memory to QEMU's user: %w", err)
 		}
 	}
-	spec := s.spec()
+	spec := m.spec(m.jail)
 	spec.Memory = hypervisor.MemoryBacking{Dir: dir, File: factory.MemoryFile}
-	return s.start(ctx, spec, s.platform.Monitor.Launch)
+	return m.start(ctx, spec, m.platform.Monitor.Launch)
 }
 
 // saveTemplate removes the vsock device, which belongs to this process, and
 // saves the machine.
-func (s *Sandbox) saveTemplate(ctx context.Context, dir string) error {
-	if err := s.client.Close(); err != nil {
+func (m *machine) saveTemplate(ctx context.Context, dir string) error {
+	if err := m.client.Close(); err != nil {
 		return err
 	}
-	if err := s.vm.Detach(ctx, vsock.DeviceID); err != nil {
+	if err := m.vm.Detach(ctx, vsock.DeviceID); err != nil {
 		return err
 	}
 	state, err := os.OpenFile(filepath.Join(dir, factory.StateFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.vm.Save(ctx, state), state.Close()); err != nil {
+	if err := errors.Join(m.vm.Save(ctx, state), state.Close()); err != nil {
 		return err
 	}
-	return s.vm.Stop(ctx)
+	return m.vm.Stop(ctx)
 }

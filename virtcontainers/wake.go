@@ -78,8 +78,8 @@ func (s *Sandbox) discard(z *slept) {
 
 // restore writes the image back into the memory. What QEMU has written meanwhile,
 // which it should not, is dropped.
-func (s *Sandbox) restore(ctx context.Context, z *slept) error {
-	ctx, stop := s.whileAlive(ctx)
+func (m *machine) restore(ctx context.Context, z *slept) error {
+	ctx, stop := m.whileAlive(ctx)
 	defer stop()
 	if err := z.empty(ctx); err != nil {
 		return err

@@ -18,39 +18,42 @@ import (
 )
 
 // warmUp makes the calls of a pod in a guest that has none, and runs and removes a
-// container there (package warmup). It reports whether the guest has mounted the
-// share: an agent of another release can do none of this. An agent that hangs must
-// not hold the lock of all that makes spares and templates.
-func (s *Sandbox) warmUp(ctx context.Context, isTemplate bool) (mounted bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Config.Agent.DialTimeout)
+// container there (package warmup). An agent of another release can do none of this,
+// and has then not mounted the share. An agent that hangs must not hold the lock of all
+// that makes spares and templates.
+func (m *machine) warmUp(ctx context.Context, isTemplate bool) error {
+	// The machine is not used after an error, such as the guest's end.
+	m.files.Connect(m.client, func() bool { return false })
+	ctx, cancel := context.WithTimeout(ctx, m.config.Agent.DialTimeout)
 	defer cancel()
-	ctx, stop := s.whileAlive(ctx)
+	ctx, stop := m.whileAlive(ctx)
 	defer stop()
-	err = s.client.Prepare(ctx, &api.PrepareRequest{Storages: s.files.EarlyStorages(), IsTemplate: isTemplate})
+	err := m.client.Prepare(ctx, &api.PrepareRequest{Storages: m.files.EarlyStorages(), IsTemplate: isTemplate})
 	if errdefs.IsNotImplemented(err) {
-		return false, nil
+		return nil
 	}
 	if err == nil {
-		defer s.followLog(ctx)()
-		_, err = s.client.SetNetwork(ctx, &api.SetNetworkRequest{})
+		defer m.followLog(ctx)()
+		_, err = m.client.SetNetwork(ctx, &api.SetNetworkRequest{})
 	}
 	if err == nil {
-		err = s.runWarmUp(ctx)
+		err = m.runWarmUp(ctx)
 	}
 	if err != nil {
-		return false, s.explain(ctx, err)
+		return m.explain(ctx, err)
 	}
-	return true, nil
+	m.mounted = true
+	return nil
 }
 
 // followLog forwards the guest's log until end is called: what it has to say of its
 // boot and of this container is not the pod's.
-func (s *Sandbox) followLog(ctx context.Context) (end func()) {
+func (m *machine) followLog(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = s.client.ForwardLog(ctx) // fails with the guest, which other calls notice
+		_ = m.client.ForwardLog(ctx) // fails with the guest, which other calls notice
 	}()
 	return func() {
 		cancel()
@@ -60,20 +63,20 @@ func (s *Sandbox) followLog(ctx context.Context) (end func()) {
 
 // runWarmUp makes the container's bundle and brings that into the guest: by the
 // share if there is one.
-func (s *Sandbox) runWarmUp(ctx context.Context) (err error) {
-	b, err := warmup.Make(filepath.Join(s.platform.PodDir(s.ID), warmup.ID))
+func (m *machine) runWarmUp(ctx context.Context) (err error) {
+	b, err := warmup.Make(filepath.Join(m.platform.PodDir(m.id), warmup.ID))
 	if err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.Dir)) }()
-	files := s.files.Container(guestfs.Request{ID: warmup.ID, Bundle: b, CopyRootfs: !s.files.Shares()})
+	files := m.files.Container(guestfs.Request{ID: warmup.ID, Bundle: b, CopyRootfs: !m.files.Shares()})
 	for _, step := range files.Steps() {
 		if err := step.Do(ctx); err != nil {
 			return fmt.Errorf("warm up: %s: %w", step.Name, err)
 		}
 	}
 	defer func() { err = errors.Join(err, files.Release(ctx)) }()
-	if err := s.runToEnd(ctx, files); err != nil {
+	if err := m.runToEnd(ctx, files); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	return nil
@@ -81,28 +84,28 @@ func (s *Sandbox) runWarmUp(ctx context.Context) (err error) {
 
 // runToEnd runs the container in the guest. After an error the machine is not
 // used.
-func (s *Sandbox) runToEnd(ctx context.Context, files *guestfs.Container) error {
+func (m *machine) runToEnd(ctx context.Context, files *guestfs.Container) error {
 	spec, err := files.Spec()
 	if err != nil {
 		return err
 	}
 	req := &task.CreateTaskRequest{ID: warmup.ID}
 	req.Stdin, req.Stdout, req.Stderr = streamNames(allStreams)
-	if _, err := createTask(ctx, s.client, req, configOf(spec)); err != nil {
+	if _, err := createTask(ctx, m.client, req, configOf(spec)); err != nil {
 		return err
 	}
-	conns, err := openConns(ctx, s.client, warmup.ID, "", allStreams)
+	conns, err := openConns(ctx, m.client, warmup.ID, "", allStreams)
 	if err != nil {
 		return err
 	}
 	defer conns.close()
-	if _, err := s.client.Task().Start(ctx, &task.StartRequest{ID: warmup.ID}); err != nil {
+	if _, err := m.client.Task().Start(ctx, &task.StartRequest{ID: warmup.ID}); err != nil {
 		return guest.Err(err)
 	}
 	if err := checkOutput(ctx, conns); err != nil {
 		return err
 	}
-	exit, err := s.client.Task().Wait(ctx, &task.WaitRequest{ID: warmup.ID})
+	exit, err := m.client.Task().Wait(ctx, &task.WaitRequest{ID: warmup.ID})
 	if err != nil {
 		return guest.Err(err)
 	}
@@ -112,7 +115,7 @@ func (s *Sandbox) runToEnd(ctx context.Context, files *guestfs.Container) error 
 	if !files.AwaitIdle(ctx) { // see settleFiles
 		return errors.New("the host does not answer all requests of the container's files")
 	}
-	_, err = s.client.Task().Delete(ctx, &task.DeleteRequest{ID: warmup.ID})
+	_, err = m.client.Task().Delete(ctx, &task.DeleteRequest{ID: warmup.ID})
 	return guest.Err(err)
 }
 

@@ -10,6 +10,7 @@
 //	(none) ────────> admitted ────────> admitted ────────> (none)
 //	        grow                grow, apply       Watch: shrink
 //
+// Start is the size with which a machine starts, with its pod or without one (start.go).
 // The machine grows before a container is created or its limits are raised, and
 // shrinks as far as it can after one has ended or its limits were lowered. With
 // static_sandbox_resource_mgmt it keeps its initial size. For a template or a

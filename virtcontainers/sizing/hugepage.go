@@ -10,15 +10,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// ExplainLaunch adds the configuration key to an error that may be due to huge
-// pages.
-func (p *Pod) ExplainLaunch(err error) error {
-	if p.hugePageMiB != 0 && errdefs.IsResourceExhausted(err) {
-		return fmt.Errorf("hypervisor.qemu.enable_hugepages: %w", err)
-	}
-	return err
-}
-
 // procMeminfo has the size of huge pages (proc_meminfo(5)).
 const procMeminfo = "/proc/meminfo"
 

@@ -81,13 +81,10 @@ type Guest interface {
 // pod has booted, Admit, Update, Release and Watch may be called concurrently.
 type Pod struct {
 	opts Options
-	// initial is the machine's size at its start, machine how far it is to grow,
-	// most how far it could, and hugePageMiB the size of the huge pages that its
-	// memory is made of; 0 is none.
-	initial     resource.Size
-	machine     resource.Machine
-	most        Most
-	hugePageMiB uint64
+	// Start is the machine's; StartPlain changes its size.
+	Start
+	// machine is how far the machine is to grow.
+	machine resource.Machine
 	// nicQueues is NICQueues; StartPlain does not change it.
 	nicQueues uint32
 	// whole is what all its containers together may use, the zero value if the engine

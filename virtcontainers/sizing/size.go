@@ -10,7 +10,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
@@ -21,7 +20,7 @@ func (p *Pod) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.most = Most{VCPUs: machine.MaxVCPUs, MemoryMiB: machine.MaxMemoryMiB}
+	p.Start = Start{config: p.opts.Config, most: Most{VCPUs: machine.MaxVCPUs, MemoryMiB: machine.MaxMemoryMiB}}
 	if saved := p.opts.Most; saved != nil {
 		p.most = p.vmmMost(*saved)
 		machine.MaxVCPUs, machine.MaxMemoryMiB = min(machine.MaxVCPUs, saved.VCPUs), min(machine.MaxMemoryMiB, saved.MemoryMiB)
@@ -43,12 +42,10 @@ func (p *Pod) choose(ctx context.Context) error {
 	p.openAbove(ctx)
 	p.measure(ctx)
 	machine.MemoryMiB = p.fit(ctx, machine.MemoryMiB)
-	own := machine.Size(needs...)
-	own.MemoryMiB = wholePages(own.MemoryMiB, p.hugePageMiB)
-	warnOf(ctx, own)
+	p.begin(ctx, machine.Size(needs...))
 	p.machine = machine
-	p.startAs(own)
-	p.nicQueues = own.VCPUs
+	p.startAs(p.initial)
+	p.nicQueues = p.initial.VCPUs
 	return nil
 }
 
@@ -125,22 +122,3 @@ func roundMiB(total uint64) uint64 {
 	step := uint64(1) << (bits.Len64(total/64) - 1)
 	return total / step * step
 }
-
-// Set writes the size the machine starts with, and how far it can grow, into its
-// spec.
-func (p *Pod) Set(spec *hypervisor.Spec) {
-	spec.Memory.HugePageMiB = p.hugePageMiB
-	spec.VCPUs, spec.MaxVCPUs, spec.MemoryMiB = p.initial.VCPUs, p.initial.VCPUs, p.initial.MemoryMiB
-	if p.static() {
-		return
-	}
-	h := p.opts.Config.Hypervisor
-	spec.MaxVCPUs, spec.MaxMemoryMiB = p.most.VCPUs, p.most.MemoryMiB
-	spec.MemoryModel, spec.MemorySlots = hypervisor.MemoryDIMM, h.MemorySlots
-	if h.VirtioMem {
-		spec.MemoryModel = hypervisor.MemoryVirtio
-	}
-}
-
-// Initial is the size that the machine starts with.
-func (p *Pod) Initial() resource.Size { return p.initial }
