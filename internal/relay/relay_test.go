@@ -39,7 +39,7 @@ func TestServerThatStaysSilent(t *testing.T) {
 	_ = port.SetDeadline(time.Now().Add(waitTime))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- join(t.Context(), agent, dialled.(*net.TCPConn), copyHalf, time.Millisecond)
+		ended <- join(t.Context(), agent, dialled.(*net.TCPConn), time.Millisecond)
 	}()
 	_ = host.CloseWrite()
 	wantAll(t, port, "")
@@ -121,11 +121,11 @@ func TestTakesNoMore(t *testing.T) {
 		}
 		go func() { _, _ = source.Write([]byte("x")) }()
 		side := takesNone{halfPipe{to}}
-		if err := copyHalf(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
+		if err := copyBytes(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
 			t.Errorf("%v, want that the direction ends alone", err)
 		}
 		began := time.Now()
-		if err := copyHalf(halfPipe{from}, side); !errors.Is(err, errLost) {
+		if err := copyBytes(halfPipe{from}, side); !errors.Is(err, errLost) {
 			t.Errorf("%v, want the loss of the silent side", err)
 		}
 		if took := time.Since(began); took != lastWords {
