@@ -12,7 +12,7 @@ import (
 
 const (
 	// block is how much is buffered in each direction, in bytes.
-	block = 16 << 10
+	block = 32 << 10
 	// lastWords is how long a side that no longer reads may still send: bytes that
 	// it sent before may be in transit, but a side that does neither must not keep
 	// the connection.

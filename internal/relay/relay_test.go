@@ -57,7 +57,7 @@ func TestServerThatStaysSilent(t *testing.T) {
 	}
 }
 
-func unixPair(t *testing.T) (a, b *net.UnixConn) {
+func unixPair(t testing.TB) (a, b *net.UnixConn) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "pair"))
 	if err != nil {
@@ -73,7 +73,7 @@ func unixPair(t *testing.T) (a, b *net.UnixConn) {
 	return conn.(*net.UnixConn), b
 }
 
-func connect(t *testing.T, addr string) *net.UnixConn {
+func connect(t testing.TB, addr string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.Dial("unix", addr)
 	if err != nil {

@@ -24,5 +24,5 @@ func TestResetsPassThePortForward(t *testing.T) {
 	ns := newNetns(t, d)
 	newBridge(t, d, 0).join(t, ns, "eth0")
 	serving(ctx, t, barePod(ctx, t, d, ns), "reset://127.0.0.1:7001", "tcp://127.0.0.1:7002")
-	ns.checks(t, "reset://127.0.0.1:7001", "tcp://127.0.0.1:7002?bytes=33554432", "tcp://127.0.0.1:7002?bytes=33554432")
+	ns.checks(t, "tcp://127.0.0.1:7002?bytes=1048576", "reset://127.0.0.1:7001", "tcp://127.0.0.1:7002?bytes=1048576")
 }
