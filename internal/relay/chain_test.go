@@ -108,7 +108,7 @@ func TestChainIsCut(t *testing.T) {
 	wantReset(t, "server", server)
 }
 
-// Half-closes of both are orderly, whoever is first.
+// Half-closes of both are orderly, in either order.
 func TestChainEnds(t *testing.T) {
 	long := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // more than all buffers hold
 	for _, clientFirst := range []bool{true, false} {
