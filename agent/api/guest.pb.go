@@ -4271,7 +4271,10 @@ type ForwardOpen struct {
 	// The same of SOCK_SEQPACKET: the connection's bytes are then messages, each
 	// after its length, a big-endian uint32. An agent that does not know the
 	// field refuses, for it is asked for nothing that it knows.
-	Unixpacket    *ContainerSocket `protobuf:"bytes,3,opt,name=unixpacket,proto3" json:"unixpacket,omitempty"`
+	Unixpacket *ContainerSocket `protobuf:"bytes,3,opt,name=unixpacket,proto3" json:"unixpacket,omitempty"`
+	// Mark the ends of the connection's bytes (see stream.go), so that a reset
+	// differs from an orderly end.
+	Marked        bool `protobuf:"varint,4,opt,name=marked,proto3" json:"marked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4325,6 +4328,13 @@ func (x *ForwardOpen) GetUnixpacket() *ContainerSocket {
 		return x.Unixpacket
 	}
 	return nil
+}
+
+func (x *ForwardOpen) GetMarked() bool {
+	if x != nil {
+		return x.Marked
+	}
+	return false
 }
 
 // ContainerSocket is a UNIX socket inside a container.
@@ -4385,7 +4395,10 @@ func (x *ContainerSocket) GetPath() string {
 type ForwardOpened struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty when the connection is made.
-	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// The ends are marked, as was asked for. An agent that does not know the field
+	// does not mark them.
+	Marked        bool `protobuf:"varint,2,opt,name=marked,proto3" json:"marked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4427,6 +4440,13 @@ func (x *ForwardOpened) GetError() string {
 	return ""
 }
 
+func (x *ForwardOpened) GetMarked() bool {
+	if x != nil {
+		return x.Marked
+	}
+	return false
+}
+
 // ReverseOpen is the first frame on a connection to PortReverse (see
 // stream.go).
 type ReverseOpen struct {
@@ -4436,7 +4456,9 @@ type ReverseOpen struct {
 	//	*ReverseOpen_Listen
 	//	*ReverseOpen_Take
 	//	*ReverseOpen_Datagrams
-	What          isReverseOpen_What `protobuf_oneof:"what"`
+	What isReverseOpen_What `protobuf_oneof:"what"`
+	// With take: as ForwardOpen.marked.
+	Marked        bool `protobuf:"varint,4,opt,name=marked,proto3" json:"marked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4505,6 +4527,13 @@ func (x *ReverseOpen) GetDatagrams() string {
 	return ""
 }
 
+func (x *ReverseOpen) GetMarked() bool {
+	if x != nil {
+		return x.Marked
+	}
+	return false
+}
+
 type isReverseOpen_What interface {
 	isReverseOpen_What()
 }
@@ -4535,7 +4564,9 @@ func (*ReverseOpen_Datagrams) isReverseOpen_What() {}
 type ReverseOpened struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty when it was done.
-	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// As ForwardOpened.marked.
+	Marked        bool `protobuf:"varint,2,opt,name=marked,proto3" json:"marked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4575,6 +4606,13 @@ func (x *ReverseOpened) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *ReverseOpened) GetMarked() bool {
+	if x != nil {
+		return x.Marked
+	}
+	return false
 }
 
 // ReverseListen says where in the guest to listen.
@@ -5378,25 +5416,29 @@ const file_guest_proto_rawDesc = "" +
 	"\x06stream\x18\x03 \x01(\x0e2\x18.katabox.agent.v1.StreamR\x06stream\"8\n" +
 	"\fStreamOpened\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
-	"\x04sent\x18\x02 \x01(\x04R\x04sent\"\xa1\x01\n" +
+	"\x04sent\x18\x02 \x01(\x04R\x04sent\"\xb9\x01\n" +
 	"\vForwardOpen\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x125\n" +
 	"\x04unix\x18\x02 \x01(\v2!.katabox.agent.v1.ContainerSocketR\x04unix\x12A\n" +
 	"\n" +
 	"unixpacket\x18\x03 \x01(\v2!.katabox.agent.v1.ContainerSocketR\n" +
-	"unixpacket\"H\n" +
+	"unixpacket\x12\x16\n" +
+	"\x06marked\x18\x04 \x01(\bR\x06marked\"H\n" +
 	"\x0fContainerSocket\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"%\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"=\n" +
 	"\rForwardOpened\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error\"\x86\x01\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\x12\x16\n" +
+	"\x06marked\x18\x02 \x01(\bR\x06marked\"\x9e\x01\n" +
 	"\vReverseOpen\x129\n" +
 	"\x06listen\x18\x01 \x01(\v2\x1f.katabox.agent.v1.ReverseListenH\x00R\x06listen\x12\x14\n" +
 	"\x04take\x18\x02 \x01(\x04H\x00R\x04take\x12\x1e\n" +
-	"\tdatagrams\x18\x03 \x01(\tH\x00R\tdatagramsB\x06\n" +
-	"\x04what\"%\n" +
+	"\tdatagrams\x18\x03 \x01(\tH\x00R\tdatagrams\x12\x16\n" +
+	"\x06marked\x18\x04 \x01(\bR\x06markedB\x06\n" +
+	"\x04what\"=\n" +
 	"\rReverseOpened\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error\"`\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\x12\x16\n" +
+	"\x06marked\x18\x02 \x01(\bR\x06marked\"`\n" +
 	"\rReverseListen\x12\x12\n" +
 	"\x03tcp\x18\x01 \x01(\tH\x00R\x03tcp\x122\n" +
 	"\x04unix\x18\x02 \x01(\v2\x1c.katabox.agent.v1.UnixSocketH\x00R\x04unixB\a\n" +

@@ -20,13 +20,21 @@ import (
 // UNIX connection, half-closes included; for SOCK_SEQPACKET each message is
 // preceded by its length.
 //
+// A process cannot reset a vsock connection: to its peer each close reads as an
+// orderly end. If the host asks for it (marked), and the agent agrees, the bytes of each
+// direction are therefore cut into blocks. A block is a big-endian uint16 length, and
+// that many bytes; the one of length 0 is the direction's orderly end. A
+// connection that ends without it was reset. Package internal/relay has both sides of
+// this.
+//
 // A reverse connection (PortReverse) starts with ReverseOpen from the host and
 // ReverseOpened from the agent. What follows depends on the request:
 //
 //   - listen: an Incoming frame from the agent for each connection that was
 //     made to the listener. The host takes it by its own connection, or
 //     not at all. The listener ends with the connection that asked for it.
-//   - take: the bytes of the connection that is taken, half-closes included.
+//   - take: the bytes of the connection that is taken, half-closes included, and
+//     their ends marked if that was asked for.
 //   - datagrams: queries from the agent and answers from the host, as
 //     Datagrams (datagram.go).
 //

@@ -8,7 +8,8 @@
 //	    └───────────── bad frame, refused, too many ────────┴──────────────> closed
 //
 // A half-close of either side is passed on, and the other direction continues
-// until it ends too. Once a side is reset or accepts no more bytes, the other
-// side is closed too: the host sees an end of file, because a vsock connection cannot
-// be reset by its owner. Nothing is buffered beyond one block each way.
+// until it ends too. A reset of either side is passed on, too, if the host has the
+// ends of its connection's bytes marked; else it sees an end of file, because a
+// vsock connection cannot be reset by its owner. UNIX sockets cannot either: their
+// clients and servers see an end of file. Nothing is buffered beyond one block each way.
 package forward

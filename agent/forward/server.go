@@ -50,7 +50,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, asked func()) error {
 	if !ok {
 		return fmt.Errorf("forward: a %T cannot be closed in halves", conn)
 	}
-	to, err := s.request(ctx, conn)
+	to, marked, err := s.request(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -66,35 +66,32 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, asked func()) error {
 		return refuse(conn, fmt.Errorf("forward to %s: %w", to.name, err))
 	}
 	defer far.Close()
-	if err := answer(conn, ""); err != nil {
+	if err := accept.Answer(conn, &api.ForwardOpened{Marked: marked}, openTimeout); err != nil {
 		return err
+	}
+	if marked {
+		host = relay.Mark(host)
 	}
 	return relay.Join(ctx, host, far)
 }
 
-// request reads the host's target.
-func (s *Server) request(ctx context.Context, conn net.Conn) (target, error) {
+// request reads the host's target, and whether it wants the ends marked.
+func (s *Server) request(ctx context.Context, conn net.Conn) (to target, marked bool, err error) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
-		return target{}, fmt.Errorf("set deadline: %w", err)
+		return to, false, fmt.Errorf("set deadline: %w", err)
 	}
 	var open api.ForwardOpen
 	if err := api.ReadFrame(conn, &open); err != nil {
-		return target{}, fmt.Errorf("forward: %w", err)
+		return to, false, fmt.Errorf("forward: %w", err)
 	}
-	to, err := s.targetOf(&open)
-	if err != nil {
-		return to, refuse(conn, err)
+	if to, err = s.targetOf(&open); err != nil {
+		return to, false, refuse(conn, err)
 	}
-	return to, nil
+	return to, open.GetMarked(), nil
 }
 
 // refuse sends the host the reason, and returns it.
 func refuse(conn net.Conn, why error) error {
-	return errors.Join(why, answer(conn, api.ErrorText(why)))
-}
-
-// answer sends ForwardOpened; refusal is empty for success.
-func answer(conn net.Conn, refusal string) error {
-	return accept.Answer(conn, &api.ForwardOpened{Error: refusal}, openTimeout)
+	return errors.Join(why, accept.Answer(conn, &api.ForwardOpened{Error: api.ErrorText(why)}, openTimeout))
 }

@@ -86,5 +86,5 @@ func dialTCP(ctx context.Context, address netip.AddrPort) (relay.HalfCloser, err
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("got a %T", conn), conn.Close())
 	}
-	return port, nil
+	return relay.TCP(port), nil
 }

@@ -6,7 +6,7 @@
 //	process in a container       agent                         host
 //	   connect ───────────────> listener ──Incoming(n)──────> listen connection
 //	                            waiting n <──────────take n── another connection
-//	      <───────────── bytes, half-closes ────────────────────>
+//	      <───────────── bytes, half-closes, resets ────────────>
 //
 //	   query ─────────────────> UDP socket ──(id, query)────> datagram connection
 //	   answer <──────────────── UDP socket <─(id, answer)────

@@ -80,8 +80,13 @@ func (s *Server) announce(ctx context.Context, room slots, conn, incoming net.Co
 
 // streamOf returns conn as a byte stream, with messages framed.
 func streamOf(conn net.Conn) relay.HalfCloser {
-	if c, ok := conn.(*net.UnixConn); ok && c.LocalAddr().Network() == "unixpacket" {
-		return relay.Packets(c)
+	switch c := conn.(type) {
+	case *net.TCPConn:
+		return relay.TCP(c)
+	case *net.UnixConn:
+		if c.LocalAddr().Network() == "unixpacket" {
+			return relay.Packets(c)
+		}
 	}
 	return conn.(relay.HalfCloser) // true for connections of TCP and UNIX listeners
 }

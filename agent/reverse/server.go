@@ -61,7 +61,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, taken func()) error {
 	case *api.ReverseOpen_Listen:
 		return s.listen(ctx, conn, what.Listen)
 	case *api.ReverseOpen_Take:
-		return s.take(ctx, host, what.Take, taken)
+		return s.take(ctx, host, &open, taken)
 	case *api.ReverseOpen_Datagrams:
 		return serveDatagrams(ctx, conn, what.Datagrams)
 	}
@@ -69,13 +69,16 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, taken func()) error {
 }
 
 // take joins the host's connection with the waiting one.
-func (s *Server) take(ctx context.Context, host relay.HalfCloser, id uint64, taken func()) error {
-	conn, ok := s.waiting.take(id)
+func (s *Server) take(ctx context.Context, host relay.HalfCloser, open *api.ReverseOpen, taken func()) error {
+	conn, ok := s.waiting.take(open.GetTake())
 	if !ok {
-		return refuse(host, fmt.Errorf("take connection %d: it does not wait, or not any more", id))
+		return refuse(host, fmt.Errorf("take connection %d: it does not wait, or not any more", open.GetTake()))
 	}
-	if err := answer(host, ""); err != nil {
+	if err := accept.Answer(host, &api.ReverseOpened{Marked: open.GetMarked()}, openTimeout); err != nil {
 		return errors.Join(err, conn.Close())
+	}
+	if open.GetMarked() {
+		host = relay.Mark(host)
 	}
 	taken()
 	return relay.Join(ctx, host, conn)

@@ -12,7 +12,7 @@ import (
 
 const (
 	// block is how much is buffered in each direction, in bytes.
-	block = 16 << 10
+	block = 32 << 10
 	// lastWords is how long a side that no longer reads may still send: bytes that
 	// it sent before may be in transit, but a side that does neither must not keep
 	// the connection.
@@ -32,29 +32,42 @@ type HalfCloser interface {
 var errLost = errors.New("connection lost")
 
 // Join passes bytes in both directions until both have ended, one of the
-// connections is lost, or ctx is done. A half-close is passed on, and the other
-// direction continues until its own end. Join closes both connections. It buffers
-// one block in each direction.
+// connections is lost, or ctx is done. It closes both connections. It buffers one block
+// in each direction.
+//
+//	open --- end of file --> half-closed --- end of file --> closed
+//	  |                           |
+//	  +-- reset, error, ctx ------+-----------------------> both reset
+//
+// A half-close is passed on, and the other direction continues until its own end. So is a
+// reset, to a connection that can be reset: that of TCP, or one that is made so by Mark.
 func Join(ctx context.Context, a, b HalfCloser) error {
-	return join(ctx, a, b, copyHalf, watchInterval)
+	return join(ctx, a, b, watchInterval)
 }
 
-// join is Join with the function that copies one direction, and the interval at
-// which a side that no longer sends is checked.
-func join(ctx context.Context, a, b HalfCloser, copyOne func(to, from HalfCloser) error, interval time.Duration) error {
+// join is Join with the interval at which a side that no longer sends is checked.
+func join(ctx context.Context, a, b HalfCloser, interval time.Duration) error {
 	hangUp := sync.OnceFunc(func() {
 		abort(a)
 		abort(b)
 	})
-	defer func() { _, _ = a.Close(), b.Close() }()
-	defer context.AfterFunc(ctx, hangUp)()
+	stop := context.AfterFunc(ctx, hangUp)
+	defer func() {
+		if !stop() {
+			hangUp() // it has begun: wait, because a plain close is not a reset
+		}
+		_, _ = a.Close(), b.Close()
+	}()
 	var errs [2]error
-	ended := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
+	copied := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
 	direction := func(i int, to, from HalfCloser) {
-		err := copyOne(to, from)
-		close(ended[i])
+		err := copyBytes(to, from)
+		close(copied[i])
 		if err == nil {
-			err = watch(from, interval, ended[1-i])
+			err = passEnd(to)
+		}
+		if err == nil {
+			err = watch(from, interval, copied[1-i])
 		}
 		if errs[i] = err; errors.Is(err, errLost) {
 			hangUp()
@@ -68,8 +81,10 @@ func join(ctx context.Context, a, b HalfCloser, copyOne func(to, from HalfCloser
 }
 
 // abort closes a connection so that its peer sees an error instead of an orderly
-// end, if the connection supports that: TCP by a reset (socket(7), SO_LINGER). A vsock
-// connection does not: Linux sends a shutdown, which reads as an end of file.
+// end, if the connection supports that: TCP by a reset (socket(7), SO_LINGER), and one of
+// Mark. A vsock connection alone does not: Linux sends a shutdown, which reads as an end
+// of file (virtio_transport_close in net/vmw_vsock/virtio_transport_common.c). Nor does a
+// UNIX connection.
 func abort(conn net.Conn) {
 	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0)
@@ -82,8 +97,9 @@ func abort(conn net.Conn) {
 // and a UNIX connection that end reads as a half-close does, but then the peer
 // accepts no more bytes either, and an empty write reports it
 // (net/vmw_vsock/af_vsock.c, vsock_connectible_sendmsg, and net/unix/af_unix.c,
-// unix_stream_sendmsg: EPIPE). Otherwise a side that ignores the end of its input
-// would keep the connection forever.
+// unix_stream_sendmsg: EPIPE), as it reports a TCP connection's reset. Otherwise a side
+// that ignores the end of its input would keep the connection forever. done is closed
+// before the connection's own half is, which has the same error.
 func watch(conn net.Conn, interval time.Duration, done <-chan struct{}) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -93,31 +109,48 @@ func watch(conn net.Conn, interval time.Duration, done <-chan struct{}) error {
 			return nil
 		case <-tick.C:
 		}
-		if _, err := conn.Write(nil); err != nil {
+		_, err := conn.Write(nil)
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		if err != nil {
 			return fmt.Errorf("peer is gone: %w: %w", errLost, err)
 		}
 	}
 }
 
-// copyHalf copies from one side until its end, which it passes on too.
-func copyHalf(to, from HalfCloser) error {
+// copyBytes copies from one side until its end.
+func copyBytes(to, from HalfCloser) error {
 	buf := make([]byte, block)
+	room, send := 0, func(b []byte) error {
+		_, err := to.Write(b)
+		return err
+	}
+	if m, ok := to.(*marked); ok {
+		room, send = markSize, m.writeBlock
+	}
 	for {
-		n, err := from.Read(buf)
+		n, err := from.Read(buf[room:])
 		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
+			if err := send(buf[:room+n]); err != nil {
 				_ = to.SetReadDeadline(time.Now().Add(lastWords))
 				return fmt.Errorf("write: %w", err)
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			if err := to.CloseWrite(); err != nil {
-				return fmt.Errorf("close half: %w", err)
-			}
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("read: %w: %w", errLost, err)
 		}
 	}
+}
+
+func passEnd(to HalfCloser) error {
+	if err := to.CloseWrite(); err != nil {
+		return fmt.Errorf("close half: %w", err)
+	}
+	return nil
 }

@@ -39,7 +39,7 @@ func TestServerThatStaysSilent(t *testing.T) {
 	_ = port.SetDeadline(time.Now().Add(waitTime))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- join(t.Context(), agent, dialled.(*net.TCPConn), copyHalf, time.Millisecond)
+		ended <- join(t.Context(), agent, dialled.(*net.TCPConn), time.Millisecond)
 	}()
 	_ = host.CloseWrite()
 	wantAll(t, port, "")
@@ -57,7 +57,7 @@ func TestServerThatStaysSilent(t *testing.T) {
 	}
 }
 
-func unixPair(t *testing.T) (a, b *net.UnixConn) {
+func unixPair(t testing.TB) (a, b *net.UnixConn) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "pair"))
 	if err != nil {
@@ -73,7 +73,7 @@ func unixPair(t *testing.T) (a, b *net.UnixConn) {
 	return conn.(*net.UnixConn), b
 }
 
-func connect(t *testing.T, addr string) *net.UnixConn {
+func connect(t testing.TB, addr string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.Dial("unix", addr)
 	if err != nil {
@@ -121,11 +121,11 @@ func TestTakesNoMore(t *testing.T) {
 		}
 		go func() { _, _ = source.Write([]byte("x")) }()
 		side := takesNone{halfPipe{to}}
-		if err := copyHalf(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
+		if err := copyBytes(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
 			t.Errorf("%v, want that the direction ends alone", err)
 		}
 		began := time.Now()
-		if err := copyHalf(halfPipe{from}, side); !errors.Is(err, errLost) {
+		if err := copyBytes(halfPipe{from}, side); !errors.Is(err, errLost) {
 			t.Errorf("%v, want the loss of the silent side", err)
 		}
 		if took := time.Since(began); took != lastWords {

@@ -16,3 +16,13 @@ func TestLoopbackIsReachedFromTheNamespace(t *testing.T) {
 		"tcp://127.0.0.1:7001?bytes=1",
 	)
 }
+
+// A server that resets a connection cuts its answer: the client must not take that for the
+// answer's end. So does a client with its request.
+func TestResetsPassThePortForward(t *testing.T) {
+	ctx, d := begin(t)
+	ns := newNetns(t, d)
+	newBridge(t, d, 0).join(t, ns, "eth0")
+	serving(ctx, t, barePod(ctx, t, d, ns), "reset://127.0.0.1:7001", "tcp://127.0.0.1:7002")
+	ns.checks(t, "tcp://127.0.0.1:7002?bytes=1048576", "reset://127.0.0.1:7001", "tcp://127.0.0.1:7002?bytes=1048576")
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay"
 )
 
 // openForward answers a forwarding connection like a container with an echo
@@ -29,13 +30,20 @@ func (a *Agent) openForward(conn *net.UnixConn) {
 	} else if _, _, err := a.find(socket.GetContainerId(), ""); err != nil {
 		answer.Error = err.Error()
 	}
+	answer.Marked = open.GetMarked()
 	if api.WriteFrame(conn, answer) != nil || answer.GetError() != "" {
 		return
 	}
+	var host relay.HalfCloser = conn
+	if answer.GetMarked() {
+		host = relay.Mark(conn)
+	}
 	greeting := fmt.Appendf(nil, "%s:%s ", socket.GetContainerId(), socket.GetPath())
 	if open.GetUnixpacket() != nil {
-		_ = binary.Write(conn, binary.BigEndian, uint32(len(greeting))) // a broken connection ends the copying
+		_ = binary.Write(host, binary.BigEndian, uint32(len(greeting))) // a broken connection ends the copying
 	}
-	_, _ = conn.Write(greeting)
-	_, _ = io.Copy(conn, conn)
+	_, _ = host.Write(greeting)
+	if _, err := io.Copy(host, host); err == nil {
+		_ = host.CloseWrite()
+	}
 }

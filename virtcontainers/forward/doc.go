@@ -9,7 +9,7 @@
 //	connect 127.0.0.1:80 --> sk_lookup program
 //	                              |
 //	                          listener --> dial "127.0.0.1:80" --> listener
-//	                         <---------- bytes, half-closes ---------->
+//	                         <------ bytes, half-closes, resets ------>
 //
 // The program (BPF_PROG_TYPE_SK_LOOKUP, since Linux 5.9) is attached to the
 // namespace and runs when the kernel looks for the listener of a new

@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/log"
 
+	"github.com/katabox/katabox/internal/relay"
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
@@ -67,7 +68,16 @@ func (f *Forwarder) forward(ctx context.Context, client *net.TCPConn) {
 		log.G(ctx).WithError(err).Debug("could not forward a connection")
 		return
 	}
-	relay(ctx, client, far)
+	if err := relay.Join(ctx, relay.TCP(client), far); err != nil {
+		log.G(ctx).WithError(err).Debug("a forwarded connection ended")
+	}
+}
+
+// reset closes a connection so that its peer gets a RST: with SO_LINGER 0
+// (socket(7)).
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
 }
 
 // connect dials in the guest what the client dialled. "localhost" has two

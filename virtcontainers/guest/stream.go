@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay"
 )
 
 // OpenStream connects to one of a process's stdio streams. The process must
@@ -27,7 +28,8 @@ func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kin
 	return conn, opened.GetSent(), nil
 }
 
-// Forward connects to a TCP address in the guest ("127.0.0.1:80").
+// Forward connects to a TCP address in the guest ("127.0.0.1:80"). A reset of
+// either side is one to the other (relay.Mark), with an agent that knows it.
 func (c *Client) Forward(ctx context.Context, address string) (Conn, error) {
 	return c.forward(ctx, address, &api.ForwardOpen{Address: address})
 }
@@ -46,21 +48,31 @@ func (c *Client) ForwardSocket(ctx context.Context, containerID, path string, se
 }
 
 func (c *Client) forward(ctx context.Context, to string, open *api.ForwardOpen) (Conn, error) {
-	conn, err := c.open(ctx, api.PortForward, open, new(api.ForwardOpened))
+	open.Marked = true
+	opened := new(api.ForwardOpened)
+	conn, err := c.open(ctx, api.PortForward, open, opened)
 	if err != nil {
 		return nil, fmt.Errorf("forward to %s: %w", to, err)
 	}
-	return conn, nil
+	return markedIf(opened.GetMarked(), conn), nil
 }
 
 // Reverse opens a connection over which the agent listens in the guest; see
 // api.PortReverse.
 func (c *Client) Reverse(ctx context.Context, open *api.ReverseOpen) (Conn, error) {
-	conn, err := c.open(ctx, api.PortReverse, open, new(api.ReverseOpened))
+	opened := new(api.ReverseOpened)
+	conn, err := c.open(ctx, api.PortReverse, open, opened)
 	if err != nil {
 		return nil, fmt.Errorf("open reverse connection: %w", err)
 	}
-	return conn, nil
+	return markedIf(open.GetMarked() && opened.GetMarked(), conn), nil
+}
+
+func markedIf(marked bool, conn Conn) Conn {
+	if marked {
+		return relay.Mark(conn)
+	}
+	return conn
 }
 
 // answer is the agent's answer to the first frame of a connection.

@@ -104,7 +104,8 @@ func (l *Listener) serve(ctx context.Context) error {
 }
 
 // join serves one connection to its end. If the host's server does not answer,
-// the guest's client sees an end of file: its connect has already succeeded.
+// the guest's client sees a reset, or of a UNIX socket an end of file: its connect has
+// already succeeded.
 // listening ends with the agent's announcements.
 func (l *Listener) join(ctx, listening context.Context, id uint64) error {
 	near, err := l.take(ctx, listening, id)
@@ -148,5 +149,5 @@ func (l *Listener) take(ctx, listening context.Context, id uint64) (guest.Conn, 
 func (l *Listener) tryTake(ctx context.Context, id uint64) (guest.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return l.open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Take{Take: id}})
+	return l.open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Take{Take: id}, Marked: true})
 }

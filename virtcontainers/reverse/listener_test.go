@@ -63,7 +63,7 @@ func TestListenerJoins(t *testing.T) {
 	})
 	announce(t, control, 7)
 	taken := h.next()
-	if taken.what.GetTake() != 7 {
+	if taken.what.GetTake() != 7 || !taken.what.GetMarked() {
 		t.Errorf("took %v", taken.what)
 	}
 	server := <-servers

@@ -64,7 +64,7 @@ func (r *Resolver) start(ctx context.Context, open Opener, addr netip.Addr) erro
 		if err != nil {
 			return nil, err
 		}
-		return conn.(relay.HalfCloser), nil
+		return relay.TCP(conn.(*net.TCPConn)), nil
 	})
 	return err
 }

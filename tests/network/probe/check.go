@@ -31,6 +31,8 @@ var checks = map[string]func(address string, options url.Values) error{
 	// A datagram that fills a frame of "mtu" bytes comes back without having
 	// been fragmented, and one byte more does not fit.
 	"udp": checkUDP,
+	// Resets of either side arrive as resets.
+	"reset": checkReset,
 	// A connection is refused, or closed before any data arrives, and not left
 	// without an answer.
 	"closed": checkClosed,

@@ -3,6 +3,7 @@
 // that it runs in any root file system.
 //
 //	probe serve tcp://ADDR udp://ADDR ...   echo servers; prints "ready"
+//	probe serve reset://ADDR                a server that resets connections
 //	probe serve dns://ADDR                  a DNS server, by UDP and TCP
 //	probe serve unix:///PATH                echo, at a UNIX socket; or unixpacket, peercred
 //	probe check tcp://ADDR?bytes=N ...      one line "ok ..." for each, or an error

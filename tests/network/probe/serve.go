@@ -22,12 +22,16 @@ func serve(targets []string, out io.Writer) error {
 			return err
 		}
 		switch u.Scheme {
-		case "tcp":
+		case "tcp", "reset":
 			l, err := net.Listen("tcp", u.Host)
 			if err != nil {
 				return err
 			}
-			go func() { ended <- serveTCP(l) }()
+			serveOn := serveTCP
+			if u.Scheme == "reset" {
+				serveOn = serveReset
+			}
+			go func() { ended <- serveOn(l) }()
 		case "udp":
 			config := net.ListenConfig{Control: neverFragment}
 			conn, err := config.ListenPacket(context.Background(), "udp", u.Host)
@@ -44,7 +48,7 @@ func serve(targets []string, out io.Writer) error {
 				return err
 			}
 		default:
-			return fmt.Errorf("serve %s: want tcp, udp, dns, unix, unixpacket or peercred", target)
+			return fmt.Errorf("serve %s: want tcp, reset, udp, dns, unix, unixpacket or peercred", target)
 		}
 	}
 	if _, err := fmt.Fprintln(out, "ready"); err != nil {
