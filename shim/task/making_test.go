@@ -70,7 +70,6 @@ func TestDeleteEndsACreate(t *testing.T) {
 		t.Errorf("a delete without time: %v", err)
 	}
 	s.checkForgotten(t, "c1", goOn, sandboxID)
-	s.run(t, "c1")
 }
 
 // The same holds for the container that boots the sandbox, and its shim can end then.
