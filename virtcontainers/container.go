@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/internal/ctxmutex"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/publish"
@@ -56,6 +57,9 @@ type Container struct {
 	// ended is closed, once, by awaitExecs: no exec waits for its reader any more.
 	ended   chan struct{}
 	endOnce sync.Once
+	// turning is held while the container is paused or resumed, and locked before the
+	// turnstile is passed: a checkpoint waits for all that have passed.
+	turning ctxmutex.Mutex
 
 	mu    sync.Mutex // guards execs
 	execs map[string]*Process

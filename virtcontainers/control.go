@@ -65,8 +65,13 @@ func (c *Container) isInGuest(ctx context.Context, client *guest.Client, status 
 	return err == nil && state.Status == status
 }
 
-// turn moves the container from one state to another by a call to the guest.
+// turn moves the container from one state to another by a call to the guest. Turns are
+// serialized: one that was given up, and is being undone, would undo the next as well.
 func (c *Container) turn(ctx context.Context, verb string, from, to State, announce func(), do func(*guest.Client) error) error {
+	if err := c.turning.Lock(ctx); err != nil {
+		return fmt.Errorf("%s container %s: wait for the pause or resume before: %w", verb, c.ID, err)
+	}
+	defer c.turning.Unlock()
 	if state := c.init.Info().State; state != from {
 		return fmt.Errorf("%s container %s: it is %s, want %s: %w", verb, c.ID, state, from, errdefs.ErrFailedPrecondition)
 	}

@@ -3,6 +3,7 @@ package virtcontainers_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -237,6 +238,43 @@ func TestResumeAnsweredTooLate(t *testing.T) {
 		t.Errorf("resume again: %v", err)
 	}
 	p.checkTurns(c)
+}
+
+// A pause that comes while one that was given up is being undone follows it: the guest
+// does not run what the host shows as paused.
+func TestPauseFollowsOneGivenUp(t *testing.T) {
+	p := newPod(t)
+	c := p.run(sandboxID)
+	hanging, undoing := p.host.Agent.Hang("Pause"), make(chan struct{})
+	p.host.Agent.Hook("Resume", func(context.Context, proto.Message) error {
+		p.host.Agent.Hook("Resume", nil)
+		close(undoing)
+		return nil
+	})
+	ctx, giveUp := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { first <- c.Pause(ctx, func() { t.Error("a change that did not happen was announced") }) }()
+	await(t, "the pause", hanging)
+	p.host.Agent.Hook("Pause", nil)
+	giveUp()
+	await(t, "its undoing", undoing)
+	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := c.Pause(soon, func() {}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a pause without time: %v", err)
+	}
+	if err := c.Pause(t.Context(), func() {}); err != nil {
+		t.Errorf("pause again: %v", err)
+	}
+	if err := await(t, "the first pause's end", first); !errors.Is(err, context.Canceled) {
+		t.Errorf("pause: %v", err)
+	}
+	turns := slices.DeleteFunc(p.host.Agent.Calls(), func(call string) bool {
+		return call != "Pause "+sandboxID && call != "Resume "+sandboxID
+	})
+	if state := c.Info().State; state != virtcontainers.Paused || turns[len(turns)-1] != "Pause "+sandboxID {
+		t.Errorf("the host shows it as %s, the guest was told %v", state, turns)
+	}
 }
 
 // checkTurns checks that a running container can be paused and resumed.

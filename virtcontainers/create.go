@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/ctxmutex"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -47,7 +48,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	c := &Container{
 		ID: opts.ID, Bundle: opts.Bundle, sandbox: s,
 		files: s.files.Container(guestfs.Request{ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs}),
-		ended: make(chan struct{}), created: make(chan struct{}), execs: make(map[string]*Process),
+		ended: make(chan struct{}), created: make(chan struct{}), turning: ctxmutex.New(), execs: make(map[string]*Process),
 	}
 	if c.restored = s.opts.Restore.of(opts.ID); c.restored != nil {
 		c.files = c.restored.files

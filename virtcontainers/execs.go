@@ -58,12 +58,6 @@ func (p *Process) leave() {
 	p.left = true
 }
 
-func (p *Process) noteUnanswered(unanswered bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unanswered = unanswered
-}
-
 // wasUnanswered reports whether the guest may be starting the exec, or run it, although
 // its start has failed.
 func (p *Process) wasUnanswered() bool {

@@ -106,7 +106,7 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 	}
 	defer p.openGate()
 	err := p.start(ctx)
-	if p.endStart(err) {
+	if p.endStart(ctx, err) {
 		announce(p.Info())
 	} else if err == nil {
 		err = fmt.Errorf("it or its sandbox ended meanwhile: %w", errdefs.ErrUnavailable)
@@ -117,7 +117,6 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 		return nil
 	}
 	if p.execID != "" {
-		p.noteUnanswered(guest.Unanswered(ctx, err))
 		p.settle(Exit{Status: ExitLost, At: time.Now()}, false)
 	}
 	return fmt.Errorf("start %s: %w", p.name(), err)
@@ -141,20 +140,26 @@ func (p *Process) beginStart() error {
 	return err
 }
 
-// endStart reports whether the process was running: it may have lost its VM
-// meanwhile, in which case its exit waits for the gate.
-func (p *Process) endStart(err error) bool {
+// endStart ends a start that was made with ctx, and reports whether the process was
+// running: it may have lost its VM meanwhile, in which case its exit waits for the gate.
+// An exec that was not started has ended, also if the guest has reported its exit: its
+// engine may delete it at once, before that exit is recorded.
+func (p *Process) endStart(ctx context.Context, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.unanswered = p.execID != "" && guest.Unanswered(ctx, err)
 	switch {
 	case p.state != starting:
 		return false
-	case err != nil:
+	case err == nil:
+		p.state = Running
+		return true
+	case p.execID == "":
 		p.state = Created
-		return false
+	default:
+		p.stop(Exit{Status: ExitLost, At: time.Now()})
 	}
-	p.state = Running
-	return true
+	return false
 }
 
 func (p *Process) start(ctx context.Context) error {

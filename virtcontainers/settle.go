@@ -40,6 +40,10 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained, signal
 	}
 	defer p.keepAwake(ctx)()
 	p.awaitGate(ctx)
+	if p.startFailed() { // what it has written has no reader
+		p.record(exit, false)
+		return
+	}
 	if p.execID == "" {
 		p.container.awaitExecs(ctx)
 		p.container.settleExecs(ctx, (*Process).wasStarted)
@@ -176,6 +180,14 @@ func (p *Process) claimExit() bool {
 	return true
 }
 
+// startFailed reports whether the process, whose exit is not recorded yet, is an exec
+// whose start has failed.
+func (p *Process) startFailed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state == Stopped || p.state == Deleted
+}
+
 // ending reports whether some goroutine reports, or has reported, the exit.
 func (p *Process) ending() bool {
 	p.mu.Lock()
@@ -239,8 +251,8 @@ func (p *Process) tell(exit Exit, observed bool) {
 	close(p.reported)
 }
 
-// stop makes the process stopped, with that exit, unless it is already: a start that was
-// given up, whose process may be deleted before its exit is told. mu is held.
+// stop makes the process stopped, with that exit, unless it is already: an exec whose start
+// failed or was given up, which may be deleted before its exit is told. mu is held.
 func (p *Process) stop(exit Exit) {
 	if p.state == Stopped || p.state == Deleted {
 		return

@@ -3,11 +3,13 @@ package virtcontainers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers"
@@ -213,5 +215,54 @@ func TestDeleteAwaitsTheReader(t *testing.T) {
 			t.Errorf("%q: awaited %d times before it was closed, closed %d times", execID, output.awaited, output.closed)
 		}
 		output.mu.Unlock()
+	}
+}
+
+// An exec may end in the guest before its start is answered, and the start be given up
+// then: it has ended for its engine, which kills and deletes it once, whether or not its
+// output has a reader.
+func TestStartGivenUpAfterTheExit(t *testing.T) {
+	for _, read := range []bool{true, false} {
+		t.Run(fmt.Sprintf("read %v", read), func(t *testing.T) {
+			p := newPod(t)
+			c := p.run(sandboxID)
+			p.run("c1")
+			output := pausedIO{newIO(virtcontainers.Streams{}), make(chan struct{})}
+			if read {
+				close(output.read)
+			}
+			e, err := c.Exec(t.Context(), virtcontainers.ExecOptions{ID: "e1", IO: output})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			p.host.Agent.After("Start", func(ctx context.Context, _ proto.Message) error {
+				p.exits(sandboxID, "e1", 0)
+				close(ended)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			ctx, giveUp := context.WithCancel(t.Context())
+			started := make(chan error, 1)
+			go func() { started <- e.Start(ctx, ignore) }()
+			await(t, "the exec's end", ended)
+			p.exits("c1", "", 0) // the host learns of it after it has learnt of the exec's exit
+			p.observer.expect(t, "c1=0")
+			giveUp()
+			if err := await(t, "the start's end", started); !errors.Is(err, context.Canceled) {
+				t.Errorf("start: %v", err)
+			}
+			err = e.Kill(t.Context(), uint32(unix.SIGKILL), false)
+			wantError(t, "kill", err, errdefs.IsNotFound, "already finished")
+			soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // bounds the wait for the reader
+			defer cancel()
+			if exit, err := e.Delete(soon); err != nil || exit.Status != virtcontainers.ExitLost {
+				t.Errorf("delete: %+v, %v", exit, err)
+			}
+			if _, err := c.Process("e1"); !errdefs.IsNotFound(err) {
+				t.Errorf("the exec is still there: %v", err)
+			}
+			p.observer.expect(t, "c1=0")
+		})
 	}
 }

@@ -39,8 +39,8 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// successors lists the legal transitions. A start that fails leads back to
-// Created.
+// successors lists the legal transitions. A start that fails leads an init back to
+// Created, and stops an exec.
 var successors = map[State][]State{
 	Created:  {starting, Stopped},
 	starting: {Running, Created, Stopped},

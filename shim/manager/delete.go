@@ -117,15 +117,16 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int
 // endShim ends the container in a shim that is still alive. An engine that calls
 // delete abandons the container and removes its bundle, for example after a restart
 // during which the shim did not answer. The sandbox's own container ends with its
-// shim, and whole reports that the pod must be removed. Any other container is
-// killed by its shim, if that answers, and pid is the container's. A shim that has
-// deleted the sandbox's container and serves others is not touched: it reports their
-// exits.
+// shim, which ends by itself if it serves none and is killed otherwise, and whole reports
+// that the pod must be removed. Any other container is killed by its shim, if that
+// answers, and pid is the container's. A shim that has deleted the sandbox's container and
+// serves others is not touched: it reports their exits.
 func endShim(p *Params, sandboxID string, end time.Time) (whole bool, pid int, err error) {
 	shim := findShim(p, sandboxID)
 	defer shim.close()
 	switch {
 	case sandboxID == p.ID && !shim.servesOnlyOthers(p.ID):
+		shim.dismiss(p.ID)
 		return true, 0, killDaemon(p, end)
 	case sandboxID != p.ID && shim.serves(p.ID):
 		pid, err = shim.end(p.ID, end)

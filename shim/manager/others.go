@@ -140,6 +140,17 @@ func (s *liveShim) end(id string, end time.Time) (int, error) {
 	return int(deleted.GetPid()), nil
 }
 
+// dismiss lets the shim end by itself if it serves no container. The caller kills one
+// that does not.
+func (s *liveShim) dismiss(id string) {
+	if s == nil || len(s.ids) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	_, _ = api.NewTTRPCTaskClient(s.client).Shutdown(ctx, &api.ShutdownRequest{ID: id})
+}
+
 // unlessGone returns a call's error, unless the container or the shim is gone.
 func unlessGone(err error) error {
 	if errors.Is(err, ttrpc.ErrClosed) {

@@ -222,6 +222,19 @@ func TestDeleteEndsTheLastContainer(t *testing.T) {
 	reap(t, pod.pid)
 }
 
+// A shim whose pod has ended, and whose only container left was made for an engine that
+// has forgotten it, is ended by the delete of the pod's own.
+func TestDeleteEndsAShimOfForgottenContainers(t *testing.T) {
+	host := newHost(t)
+	pod := newLivePod(t, host.RunDir)
+	pod.end(t, "pod")
+	if err := os.RemoveAll(pod.second.Bundle); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, pod.first, host)
+	reap(t, pod.pid)
+}
+
 // The delete of the sandbox's own container ends a shim that still has it, with
 // the containers that it serves.
 func TestDeleteEndsALivePod(t *testing.T) {

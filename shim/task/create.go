@@ -1,13 +1,11 @@
 package task
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -24,11 +22,14 @@ import (
 )
 
 // Create makes a container; for the sandbox's own container it boots the sandbox
-// first. After an error a shim without a sandbox is abandoned.
+// first. After an error a shim without a sandbox is abandoned. A Delete of the container
+// ends it.
 func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	s.begin()
+	ctx, withdraw := context.WithCancelCause(ctx)
+	defer withdraw(nil)
+	m := s.begin(r.ID, withdraw)
 	resp, err := s.create(ctx, r)
-	s.end(err)
+	s.end(m, err)
 	return resp, asRefusal(err)
 }
 
@@ -150,39 +151,6 @@ func hostname(spec *specs.Spec) string {
 		return "" // the guest's own name
 	}
 	return name
-}
-
-// begin records that an engine has called Create or Boot; end must follow.
-func (s *Service) begin() {
-	s.markUsed()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.making++
-}
-
-// abandonAfter is the default of Options.AbandonAfter.
-const abandonAfter = 5 * time.Second
-
-// end follows begin, with the call's error. A shim that has no sandbox then ends some
-// time later, unless its engine ends it or tries again: an engine that died meanwhile
-// may not know of the shim any more, or (containerd 1.6) keep it forever.
-func (s *Service) end(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.making--
-	if err != nil && s.sandbox == nil {
-		time.AfterFunc(cmp.Or(s.opts.AbandonAfter, abandonAfter), s.abandon)
-	}
-}
-
-// abandon ends a shim whose engine has not come again.
-func (s *Service) abandon() {
-	s.mu.Lock()
-	making := s.making > 0
-	s.mu.Unlock()
-	if !making && s.empty() {
-		s.opts.Exit()
-	}
 }
 
 // boot makes the sandbox, once, and not after Stop.

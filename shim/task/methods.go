@@ -59,8 +59,14 @@ func (s *Service) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 
 // Delete removes a process that has ended. A second call during the first one gets
 // the same answer, without a second event. It must not be "not found": containerd
-// would report the exit again (core/runtime/v2/shim.go, delete).
+// would report the exit again (core/runtime/v2/shim.go, delete). The creation of a
+// container that is under way ends first.
 func (s *Service) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	if r.ExecID == "" {
+		if err := s.withdraw(ctx, r.ID); err != nil {
+			return nil, fmt.Errorf("delete container %s: %w", r.ID, err)
+		}
+	}
 	c, err := s.container(r.ID)
 	if err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ import (
 // the options that belong to the shim (ID, Observer). After an error a shim without a
 // sandbox is abandoned.
 func (s *Service) Boot(ctx context.Context, opts virtcontainers.Options) (_ *virtcontainers.Sandbox, err error) {
-	s.begin()
-	defer func() { s.end(err) }()
+	m := s.begin("", nil)
+	defer func() { s.end(m, err) }()
 	sandbox, err := s.boot(ctx, s.completed(ctx, opts))
 	if err != nil {
 		return nil, err
@@ -60,14 +60,15 @@ func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) vi
 // Current returns the sandbox that was booted, or an errdefs.ErrNotFound.
 func (s *Service) Current() (*virtcontainers.Sandbox, error) { return s.current() }
 
-// ContainerIDs returns the ids of the containers that have not been deleted.
+// ContainerIDs returns the ids of the containers that have not been deleted, and that an
+// engine may still delete.
 func (s *Service) ContainerIDs() []string {
 	sandbox, err := s.current()
 	if err != nil {
 		return nil
 	}
 	var ids []string
-	for _, c := range sandbox.Containers() {
+	for _, c := range known(sandbox) {
 		ids = append(ids, c.ID)
 	}
 	return ids

@@ -64,8 +64,8 @@ type Service struct {
 	// sandbox is nil until the first Create has booted it.
 	sandbox *virtcontainers.Sandbox
 	booting bool
-	// making is the number of calls of Create and Boot that are under way.
-	making int
+	// making are the calls of Create and Boot that are under way.
+	making []*making
 	// keep is set if the sandbox outlives its containers.
 	keep bool
 	// stopping is set when the shim ends: nothing boots any more.
@@ -152,13 +152,6 @@ func (s *Service) process(id, execID string) (*virtcontainers.Process, error) {
 		return nil, err
 	}
 	return c.Process(execID)
-}
-
-// empty reports whether nothing is left to serve.
-func (s *Service) empty() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.booting && !s.keep && (s.sandbox == nil || s.sandbox.Empty())
 }
 
 // saveExit keeps a container's exit for "shim delete".
