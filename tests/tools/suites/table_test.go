@@ -51,7 +51,9 @@ func TestTableHolds(t *testing.T) {
 
 // What a suite draws is the same in the second try.
 func TestCasesAreDrawnOnce(t *testing.T) {
-	for name, variable := range map[string]string{"chaos": "KATABOX_CHAOS_SEED", "units-boot": "KATABOX_TEST_GUEST_DRAW"} {
+	for name, variable := range map[string]string{
+		"chaos": "KATABOX_CHAOS_SEED", "cri": "KATABOX_TEST_CRI_DRAW", "units-boot": "KATABOX_TEST_GUEST_DRAW",
+	} {
 		drawn := func() string {
 			for _, s := range tableOf(t, tierAll) {
 				if s.name == name {
