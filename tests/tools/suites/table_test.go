@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,9 +15,15 @@ import (
 // module's root, seen from this package.
 const root = "../../.."
 
+// packagesOnce is this checkout's answer, which "go list" takes seconds for.
+var packagesOnce = sync.OnceValues(func() ([]string, error) {
+	_, packages, err := checkout(context.Background())
+	return packages, err
+})
+
 func tableOf(t *testing.T, tier string) []suite {
 	t.Helper()
-	_, packages, err := checkout(t.Context())
+	packages, err := packagesOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +100,7 @@ func checkTests(t *testing.T, s suite) {
 // The tier that CI runs has each package in a row, and each test of
 // tests/containerd in a shard.
 func TestNothingIsForgotten(t *testing.T) {
-	_, packages, err := checkout(t.Context())
+	packages, err := packagesOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
