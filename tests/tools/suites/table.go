@@ -26,11 +26,14 @@ const (
 	goTool = "bin and build"
 	// crowd is room for many machines that boot simultaneously.
 	crowd = "room for a crowd"
-	// debian13 is the other release's root file system.
+	// debian13 is the other release's root file system, and the group of suites that use it.
 	debian13 = "Debian 13"
 	// critestPorts are 12000 to 12003, which the conformance suite binds.
 	critestPorts = "ports 12000 to 12003"
 )
+
+// manyPods is the group of suites that start pods until something grows or is left.
+const manyPods = "many pods"
 
 // What the suites need, by the name of the suite that makes it.
 const (
@@ -97,12 +100,16 @@ var apart = append(
 // "make test-k8s" run them.
 var elsewhere = []string{"./tests/kvmhost/inside", "./tests/crio", "./tests/k8s"}
 
+// early are the packages of the units that start before the others: among the last, their
+// tests would go on for minutes when all others have ended.
+var early = []string{"./virtcontainers"}
+
 // units returns the tests of each package alone, and the fuzz targets. A
 // package that has no row is among them.
 func units(tier string, packages []string) []suite {
-	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
-		return slices.Contains(booting, p) || slices.Contains(apart, p)
-	})
+	others := slices.Concat(early, slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
+		return slices.Contains(booting, p) || slices.Contains(apart, p) || slices.Contains(early, p)
+	}))
 	race, boot := []string{"-race"}, []string{"-p", "1"}
 	if tier == tierQuick {
 		race, boot = append(race, "-short"), append(boot, "-short")
@@ -167,11 +174,13 @@ func allMachines(containerd []testFunc) []suite {
 		// What depends on the machine alone runs with the newest release.
 		tests: without(names(containerd, "each", "eachOwn"), crowded), needs: engines, vm: true, timeout: 25 * time.Minute,
 	}
-	rows := append([]suite{{ // one in two cases of the conformance suite
+	rows := []suite{{ // one in two cases of the conformance suite
 		name: "cri", packages: []string{"./tests/cri"}, env: []string{drawnOnce("KATABOX_TEST_CRI_DRAW", "2/")},
 		needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
-	}}, sharded(oldest, 3)...)
-	rows = slices.Concat(rows, sharded(newest, 3), aspects(), clients())
+	}}
+	// chaos and hostile mostly wait: each is to run beside a suite that computes.
+	parts := sharded(newest, 3)
+	rows = slices.Concat(rows, sharded(oldest, 3), parts[:2], chaos(), parts[2:], hostile(), aspects(), clients())
 	warm(rows)
 	return rows
 }
@@ -205,12 +214,27 @@ func isOrdinary(name string) bool {
 	return strings.HasPrefix(name, "containerd-2.4/") || strings.HasPrefix(name, "containerd-1.6/")
 }
 
+// chaos plays one in three pairs of a moment and a victim.
+func chaos() []suite {
+	return []suite{{
+		name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=3", drawnOnce("KATABOX_CHAOS_SEED", "")},
+		needs: engines, vm: true, timeout: 30 * time.Minute,
+	}}
+}
+
+func hostile() []suite {
+	return []suite{{
+		name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"}, flags: []string{"-parallel", "4"},
+		needs: engines, vm: true, timeout: 30 * time.Minute,
+	}}
+}
+
 // aspects returns the suites that test one aspect of a pod each, or other
 // hosts.
 func aspects() []suite {
 	return []suite{
 		{
-			name: "containerd-crowd", packages: []string{"./tests/containerd"}, tests: crowded, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+			name: "containerd-crowd", drawn: manyPods, packages: []string{"./tests/containerd"}, tests: crowded, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
 		},
 		{ // what an external file server serves differently from the shim
@@ -218,16 +242,8 @@ func aspects() []suite {
 			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		{ // one in three pairs of a moment and a victim
-			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=3", drawnOnce("KATABOX_CHAOS_SEED", "")},
-			needs: engines, vm: true, timeout: 30 * time.Minute,
-		},
-		{ // most of it waits for what a guest does not answer
-			name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"}, flags: []string{"-parallel", "4"},
-			needs: engines, vm: true, timeout: 30 * time.Minute,
-		},
 		{ // a short one; the long one: make test-soak
-			name: "soak", packages: []string{"./tests/soak"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+			name: "soak", drawn: manyPods, packages: []string{"./tests/soak"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 			needs: engines, vm: true, timeout: 15 * time.Minute,
 		},
 		{
