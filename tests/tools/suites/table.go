@@ -30,6 +30,8 @@ const (
 	debian13 = "Debian 13"
 	// critestPorts are 12000 to 12003, which the conformance suite binds.
 	critestPorts = "ports 12000 to 12003"
+	// cni is for suites of tests/network.
+	cni = "networks of plugins"
 )
 
 // manyPods is the group of suites that start pods until something grows or is left.
@@ -61,15 +63,18 @@ func table(root, tier string, packages []string) ([]suite, error) {
 	if !slices.Contains(tiers, tier) {
 		return nil, fmt.Errorf("-tier %s: want one of %s", tier, strings.Join(tiers, ", "))
 	}
-	containerd, err := testsOf(filepath.Join(root, "tests", "containerd"))
-	if err != nil {
-		return nil, err
+	tests := map[string][]testFunc{}
+	for _, name := range []string{"containerd", "cri", "network"} {
+		var err error
+		if tests[name], err = testsOf(filepath.Join(root, "tests", name)); err != nil {
+			return nil, err
+		}
 	}
 	rows := append(builds(), units(tier, packages)...)
 	if tier == tierQuick {
 		return append(rows, quickMachines()...), nil
 	}
-	return append(rows, allMachines(containerd)...), nil
+	return append(rows, allMachines(tests)...), nil
 }
 
 // builds returns the suites that make what the others need.
@@ -163,8 +168,10 @@ func quickMachines() []suite {
 	}...)
 }
 
-// allMachines returns everything, in suites of similar length.
-func allMachines(containerd []testFunc) []suite {
+// allMachines returns everything, in suites of similar length. tests are those of the
+// packages that several suites share, by their directories' names.
+func allMachines(tests map[string][]testFunc) []suite {
+	containerd := tests["containerd"]
 	newest := suite{
 		name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 		tests: without(names(containerd), crowded), needs: saving, vm: true, timeout: 25 * time.Minute,
@@ -175,12 +182,12 @@ func allMachines(containerd []testFunc) []suite {
 		tests: without(names(containerd, "each", "eachOwn"), crowded), needs: engines, vm: true, timeout: 25 * time.Minute,
 	}
 	rows := []suite{{ // one in two cases of the conformance suite
-		name: "cri", packages: []string{"./tests/cri"}, env: []string{drawnOnce("KATABOX_TEST_CRI_DRAW", "2/")},
-		needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
+		name: "cri", packages: []string{"./tests/cri"}, tests: without(names(tests["cri"]), churn),
+		env: []string{drawnOnce("KATABOX_TEST_CRI_DRAW", "2/")}, needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
 	}}
 	// chaos and hostile mostly wait: each is to run beside a suite that computes.
 	parts := sharded(newest, 3)
-	rows = slices.Concat(rows, sharded(oldest, 3), parts[:2], chaos(), parts[2:], hostile(), aspects(), clients())
+	rows = slices.Concat(rows, sharded(oldest, 3), parts[:2], chaos(), parts[2:], hostile(), crowds(), aspects(names(tests["network"])), clients())
 	warm(rows)
 	return rows
 }
@@ -208,7 +215,7 @@ func warm(rows []suite) {
 // configuration of the harness's, which knows about templates.
 func isOrdinary(name string) bool {
 	switch name {
-	case "cri", "network", "soak", "containerd-crowd", "engines", "client", "run", "oci":
+	case "cri", "cri-churn", "network", "network-churn", "soak", "containerd-crowd", "engines", "client", "run", "oci":
 		return true
 	}
 	return strings.HasPrefix(name, "containerd-2.4/") || strings.HasPrefix(name, "containerd-1.6/")
@@ -229,28 +236,44 @@ func hostile() []suite {
 	}}
 }
 
-// aspects returns the suites that test one aspect of a pod each, or other
-// hosts.
-func aspects() []suite {
+// crowds returns the suites that start pods until something grows or is left, of which a
+// run has one.
+func crowds() []suite {
 	return []suite{
 		{
-			name: "containerd-crowd", drawn: manyPods, packages: []string{"./tests/containerd"}, tests: crowded, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
-			needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
-		},
-		{ // what an external file server serves differently from the shim
-			name: "virtiofsd", packages: []string{"./tests/containerd"}, tests: served,
-			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
-			needs: engines, vm: true, timeout: 20 * time.Minute,
+			name: "containerd-crowd", drawn: manyPods, packages: []string{"./tests/containerd"}, tests: crowded,
+			env: []string{"KATABOX_TEST_CONTAINERD=2.4"}, needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
 		},
 		{ // a short one; the long one: make test-soak
 			name: "soak", drawn: manyPods, packages: []string{"./tests/soak"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 			needs: engines, vm: true, timeout: 15 * time.Minute,
 		},
 		{
+			name: "cri-churn", drawn: manyPods, packages: []string{"./tests/cri"}, tests: churn,
+			needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts, crowd}, vm: true, timeout: 15 * time.Minute,
+		},
+		{
+			name: "network-churn", drawn: manyPods, packages: []string{"./tests/network"}, tests: churn,
+			needs: engines, uses: []string{cni}, vm: true, timeout: 15 * time.Minute,
+		},
+	}
+}
+
+// aspects returns the suites that test one aspect of a pod each, or other
+// hosts.
+func aspects(network []string) []suite {
+	return []suite{
+		{ // what an external file server serves differently from the shim
+			name: "virtiofsd", packages: []string{"./tests/containerd"}, tests: served,
+			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
+			needs: engines, vm: true, timeout: 20 * time.Minute,
+		},
+		{
 			name: "upgrade", packages: []string{"./tests/upgrade"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
 		},
 		{
-			name: "network", packages: []string{"./tests/network"}, needs: saving, vm: true, timeout: 20 * time.Minute,
+			name: "network", packages: []string{"./tests/network"}, tests: without(network, churn),
+			needs: saving, uses: []string{cni}, vm: true, timeout: 20 * time.Minute,
 		},
 		{ // the README's first command, on a bare Debian 13
 			name: "distro", drawn: debian13, command: []string{"go", "run", "./tests/distro"}, needs: compiled, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
@@ -310,8 +333,9 @@ func nerdctl() []suite {
 	}
 }
 
-// crowded are the tests of tests/containerd with many simultaneous machines.
-var crowded = []string{"TestPodsInParallel"}
+// crowded are the tests of tests/containerd with many simultaneous machines, churn those of
+// tests/cri and tests/network.
+var crowded, churn = []string{"TestPodsInParallel"}, []string{"TestChurn"}
 
 // served are those about the files of the share.
 var served = []string{"TestPodCostsOneOfEach", "TestKilledShim", "TestRootfsIsWritableAndOwn", "TestVirtioFSCache", "TestVolumeFiles", "TestHostChangesFiles"}
