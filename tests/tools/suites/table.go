@@ -26,7 +26,7 @@ const (
 	goTool = "bin and build"
 	// crowd is room for many machines that boot simultaneously.
 	crowd = "room for a crowd"
-	// debian13 is the other release's root file system, and the group of suites that use it.
+	// debian13 is the other release's root file system.
 	debian13 = "Debian 13"
 	// critestPorts are 12000 to 12003, which the conformance suite binds.
 	critestPorts = "ports 12000 to 12003"
@@ -34,8 +34,13 @@ const (
 	cni = "networks of plugins"
 )
 
-// manyPods is the group of suites that start pods until something grows or is left.
-const manyPods = "many pods"
+// Groups of suites of which a run has one.
+const (
+	// manyPods are those that start pods until something grows or is left.
+	manyPods = "many pods"
+	// otherHosts are those with another release or file server than most hosts have.
+	otherHosts = "other hosts"
+)
 
 // What the suites need, by the name of the suite that makes it.
 const (
@@ -264,7 +269,7 @@ func crowds() []suite {
 func aspects(network []string) []suite {
 	return []suite{
 		{ // what an external file server serves differently from the shim
-			name: "virtiofsd", packages: []string{"./tests/containerd"}, tests: served,
+			name: "virtiofsd", drawn: otherHosts, packages: []string{"./tests/containerd"}, tests: served,
 			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
@@ -276,10 +281,10 @@ func aspects(network []string) []suite {
 			needs: saving, uses: []string{cni}, vm: true, timeout: 20 * time.Minute,
 		},
 		{ // the README's first command, on a bare Debian 13
-			name: "distro", drawn: debian13, command: []string{"go", "run", "./tests/distro"}, needs: compiled, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
+			name: "distro", drawn: otherHosts, command: []string{"go", "run", "./tests/distro"}, needs: compiled, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
 		},
 		{ // the package, installed there
-			name: "deb", drawn: debian13, command: []string{"go", "run", "./tests/distro", "--", "tests/tools/trydeb.sh"}, needs: compiled,
+			name: "deb", drawn: otherHosts, command: []string{"go", "run", "./tests/distro", "--", "tests/tools/trydeb.sh"}, needs: compiled,
 			uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
 		},
 		{
