@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -64,35 +65,50 @@ func TestDeleteOfAnUnfinished(t *testing.T) {
 func TestDeleteOfAHalfRemoved(t *testing.T) {
 	r := newRuntime(t)
 	nameProgram(t, r)
-	for _, force := range []bool{false, true} {
-		for _, left := range []string{recordFile, "config.json", "log"} {
-			pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
-			if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGKILL); err != nil {
+	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
+	if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	reap(t, pid)
+	if err := r.deleteByProgram(t.Context(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	whole := filepath.Join(t.TempDir(), "whole") // what is left to remove
+	if err := os.CopyFS(whole, os.DirFS(r.dir("c1"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []string{recordFile, "config.json", "log"} {
+		if _, err := os.Lstat(filepath.Join(whole, left)); err != nil {
+			t.Fatal(err)
+		}
+		for _, force := range []bool{false, true} {
+			deleteHalfRemoved(t, r, whole, left, force)
+		}
+	}
+}
+
+// deleteHalfRemoved deletes container c1, of whose directory one file is left.
+func deleteHalfRemoved(t *testing.T, r *Runtime, whole, left string, force bool) {
+	t.Helper()
+	if err := errors.Join(os.RemoveAll(r.dir("c1")), os.CopyFS(r.dir("c1"), os.DirFS(whole))); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(r.dir("c1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != left {
+			if err := os.RemoveAll(filepath.Join(r.dir("c1"), e.Name())); err != nil {
 				t.Fatal(err)
-			}
-			reap(t, pid)
-			if err := r.deleteByProgram(t.Context(), "c1"); err != nil {
-				t.Fatal(err)
-			}
-			entries, err := os.ReadDir(r.dir("c1"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range entries {
-				if e.Name() != left {
-					if err := os.RemoveAll(filepath.Join(r.dir("c1"), e.Name())); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			if err := r.Delete(t.Context(), "c1", force); err != nil && (force || !errdefs.IsNotFound(err)) {
-				t.Errorf("force %t, %s is left: %v", force, left, err)
-			}
-			if _, err := os.Stat(r.dir("c1")); !os.IsNotExist(err) {
-				t.Errorf("force %t, %s is left: the directory: %v", force, left, err)
-				_ = os.RemoveAll(r.dir("c1"))
 			}
 		}
+	}
+	if err := r.Delete(t.Context(), "c1", force); err != nil && (force || !errdefs.IsNotFound(err)) {
+		t.Errorf("force %t, %s is left: %v", force, left, err)
+	}
+	if _, err := os.Stat(r.dir("c1")); !os.IsNotExist(err) {
+		t.Errorf("force %t, %s is left: the directory: %v", force, left, err)
 	}
 }
 

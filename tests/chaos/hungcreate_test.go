@@ -29,7 +29,7 @@ func TestCreateWithAHungVolume(t *testing.T) {
 	c := addIdle(ctx, t, pod)
 	slow.hang()
 	hung := oci.WithMounts([]specs.Mount{bind(slow.dir, "/slow")})
-	added := make(chan error, 1)
+	added, first := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := pod.Add(ctx, harness.ContainerConfig{Name: "hung", Args: idle.Args, Spec: []oci.SpecOpts{hung}})
 		added <- err
@@ -37,6 +37,10 @@ func TestCreateWithAHungVolume(t *testing.T) {
 	if err := slow.awaitHeld(ctx); err != nil {
 		t.Fatal(err)
 	}
+	go func() { // while that one waits
+		_, err := d.NewPod(ctx, "first", hung)
+		first <- err
+	}()
 	works(ctx, t, c, "echo x > /x && cat /x", "x\n")
 	fails(t, added, limit, slow.dir)
 	other, err := pod.Add(ctx, harness.ContainerConfig{Name: "other", Args: idle.Args})
@@ -47,11 +51,7 @@ func TestCreateWithAHungVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	works(ctx, t, other, "echo y", "y\n")
-	go func() {
-		_, err := d.NewPod(ctx, "first", hung)
-		added <- err
-	}()
-	fails(t, added, limit, slow.dir)
+	fails(t, first, limit, slow.dir)
 	removing, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	if err := pod.Remove(removing); err != nil {

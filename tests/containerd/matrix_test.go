@@ -35,9 +35,22 @@ func TestMatrix(t *testing.T) {
 		// No subtests: one of the two proves nothing without the other. The
 		// scenes have their own time: together they may take longer than other
 		// tests.
-		ctx := d.Context(t.Context())
-		runc := playAll(ctx, t, startPeer(t, d))
+		ctx, cancel := context.WithCancel(d.Context(t.Context()))
+		peer, played := startPeer(t, d), make(chan *sheet, 1)
+		go func() {
+			defer close(played) // also if a scene of runc's ends the test
+			played <- playAll(ctx, t, peer)
+		}()
+		defer func() {
+			cancel()
+			for range played { // the test must not end before its goroutine
+			}
+		}()
 		kata := playAll(ctx, t, d)
+		runc := <-played
+		if runc == nil {
+			return
+		}
 		for _, complaint := range compare(d.Release().Version(ctx), runc, kata, known) {
 			t.Error(complaint)
 		}
@@ -69,7 +82,7 @@ func playAll(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 	all := newSheet()
 	s := newStage(ctx, t, d, all)
 	defer s.close()
-	over := false
+	over, began := false, time.Now()
 	defer func() {
 		if !over {
 			t.Logf("%s: scene %q broke off after row %q", d.Runtime().Name, s.scene, all.last())
@@ -80,6 +93,7 @@ func playAll(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 		s.playOne(ctx, sc)
 	}
 	over = true
+	t.Logf("%s took %.1f s", d.Runtime().Name, time.Since(began).Seconds())
 	return all
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"testing"
@@ -37,13 +38,13 @@ func TestCritest(t *testing.T) {
 			t.Logf("runc alone:\n%s", critest(ctx, t, e, harness.Runc.Name, selection{}).Counts())
 			return
 		}
-		var some selection
+		some, note := drawn(ctx, t)
 		if os.Getenv(EnvKnown) == "" {
 			some.skip = ginkgo.SkipPattern(known)
 		}
 		kata := critest(ctx, t, e, harness.Kata.Name, some)
-		runc := reference(ctx, t, e, kata)
-		table := ginkgo.SideBySide(runc, kata, known)
+		runc := reference(ctx, t, e, kata, some)
+		table := note + ginkgo.SideBySide(runc, kata, known)
 		fmt.Print(table) // without -v too: this is what the test is for
 		writeLog(t, "critest.txt", table)
 		for _, complaint := range ginkgo.Complaints(runc, kata, known, some.skip == "") {
@@ -52,26 +53,32 @@ func TestCritest(t *testing.T) {
 	})
 }
 
-// reference returns the results with runc: those of the cases that did not pass with
-// Katabox, or of all. Only the former can show a difference.
-func reference(ctx context.Context, t *testing.T, e *env.Env, kata ginkgo.Results) ginkgo.Results {
+// reference returns the results with runc: those of the cases that were selected and did
+// not pass with Katabox, or of all. Only the former can show a difference.
+func reference(ctx context.Context, t *testing.T, e *env.Env, kata ginkgo.Results, some selection) ginkgo.Results {
 	t.Helper()
 	if os.Getenv(EnvWhole) != "" {
 		return critest(ctx, t, e, harness.Runc.Name, selection{})
 	}
-	var names []string
-	for name, outcome := range kata.Cases {
-		if outcome.State != ginkgo.Passed {
-			names = append(names, name)
-		}
-	}
-	runc := critest(ctx, t, e, harness.Runc.Name, selection{focus: ginkgo.Pattern(names)})
+	runc := critest(ctx, t, e, harness.Runc.Name, selection{focus: ginkgo.Pattern(some.notPassed(kata))})
 	maps.DeleteFunc(runc.Cases, func(_ string, outcome ginkgo.Outcome) bool { return outcome.State == ginkgo.Left })
 	return runc
 }
 
 // selection has patterns of the cases to run and not to run; an empty one selects nothing.
 type selection struct{ focus, skip string }
+
+// notPassed returns the names of the cases in focus that did not pass.
+func (s selection) notPassed(r ginkgo.Results) []string {
+	focus := regexp.MustCompile(s.focus)
+	var names []string
+	for name, outcome := range r.Cases {
+		if outcome.State != ginkgo.Passed && focus.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // critest runs cases of the suite with a runtime handler and returns each case's result.
 // Its output and report stay in build/logs.

@@ -64,7 +64,7 @@ func (r *runner) start(ctx context.Context, p listed, number int) (wait func() b
 // fuzz runs one target and reports whether nothing was found.
 func (r *runner) fuzz(ctx context.Context, p listed, program, name string) bool {
 	start := time.Now()
-	t := target{pkg: p, program: program, name: name}
+	t := target{pkg: p, program: program, name: name, replayCPU: replayCPU}
 	r.out.begin(p, name)
 	did, err := runWhole(r.perTarget, func(rest time.Duration) (work, error) {
 		did, err := r.run(ctx, t, rest)
@@ -81,6 +81,8 @@ func (r *runner) fuzz(ctx context.Context, p listed, program, name string) bool 
 type target struct {
 	pkg           listed
 	program, name string
+	// replayCPU is the CPU time from which on an input is a finding.
+	replayCPU time.Duration
 }
 
 // command returns a run of the program in the package's directory, where

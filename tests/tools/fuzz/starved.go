@@ -91,7 +91,7 @@ func (t target) passes(ctx context.Context, input string) bool {
 		cmd := t.command(ctx, "-test.run=^"+t.name+"$/^"+regexp.QuoteMeta(input)+"$", "-test.timeout="+margin.String())
 		err := cmd.Run()
 		cancel()
-		if err != nil || cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime() > replayCPU {
+		if err != nil || cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime() > t.replayCPU {
 			return false
 		}
 	}

@@ -19,7 +19,7 @@ func TestStarved(t *testing.T) {
 import ("syscall"; "testing")
 func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {
 	if len(b) > 2 { panic("too long") }
-	for r := (syscall.Rusage{}); len(b) == 2 && r.Utime.Sec+r.Stime.Sec < 7; { syscall.Getrusage(syscall.RUSAGE_SELF, &r) }
+	for r := (syscall.Rusage{}); len(b) == 2 && r.Utime.Sec+r.Stime.Sec < 2; { syscall.Getrusage(syscall.RUSAGE_SELF, &r) }
 }) }
 `,
 		"testdata/fuzz/FuzzA/short": "go test fuzz v1\n[]byte(\"a\")\n",
@@ -37,7 +37,7 @@ func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	fuzzA := target{pkg: listed{Dir: dir}, program: program, name: "FuzzA"}
+	fuzzA := target{pkg: listed{Dir: dir}, program: program, name: "FuzzA", replayCPU: time.Second}
 	const (
 		seed = "failure while testing seed corpus entry: FuzzA/"
 		late = "\n--- FAIL: FuzzA (66.33s)\n    fuzzing process hung or terminated unexpectedly: exit status 2\n"

@@ -30,6 +30,16 @@ const (
 	debian13 = "Debian 13"
 	// critestPorts are 12000 to 12003, which the conformance suite binds.
 	critestPorts = "ports 12000 to 12003"
+	// cni is for suites of tests/network.
+	cni = "networks of plugins"
+)
+
+// Groups of suites of which a run has one.
+const (
+	// manyPods are those that start pods until something grows or is left.
+	manyPods = "many pods"
+	// otherHosts are those with another release or file server than most hosts have.
+	otherHosts = "other hosts"
 )
 
 // What the suites need, by the name of the suite that makes it.
@@ -58,15 +68,18 @@ func table(root, tier string, packages []string) ([]suite, error) {
 	if !slices.Contains(tiers, tier) {
 		return nil, fmt.Errorf("-tier %s: want one of %s", tier, strings.Join(tiers, ", "))
 	}
-	containerd, err := testsOf(filepath.Join(root, "tests", "containerd"))
-	if err != nil {
-		return nil, err
+	tests := map[string][]testFunc{}
+	for _, name := range []string{"containerd", "cri", "network"} {
+		var err error
+		if tests[name], err = testsOf(filepath.Join(root, "tests", name)); err != nil {
+			return nil, err
+		}
 	}
 	rows := append(builds(), units(tier, packages)...)
 	if tier == tierQuick {
 		return append(rows, quickMachines()...), nil
 	}
-	return append(rows, allMachines(containerd)...), nil
+	return append(rows, allMachines(tests)...), nil
 }
 
 // builds returns the suites that make what the others need.
@@ -97,12 +110,16 @@ var apart = append(
 // "make test-k8s" run them.
 var elsewhere = []string{"./tests/kvmhost/inside", "./tests/crio", "./tests/k8s"}
 
+// early are the packages of the units that start before the others: among the last, their
+// tests would go on for minutes when all others have ended.
+var early = []string{"./virtcontainers"}
+
 // units returns the tests of each package alone, and the fuzz targets. A
 // package that has no row is among them.
 func units(tier string, packages []string) []suite {
-	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
-		return slices.Contains(booting, p) || slices.Contains(apart, p)
-	})
+	others := slices.Concat(early, slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
+		return slices.Contains(booting, p) || slices.Contains(apart, p) || slices.Contains(early, p)
+	}))
 	race, boot := []string{"-race"}, []string{"-p", "1"}
 	if tier == tierQuick {
 		race, boot = append(race, "-short"), append(boot, "-short")
@@ -156,8 +173,10 @@ func quickMachines() []suite {
 	}...)
 }
 
-// allMachines returns everything, in suites of similar length.
-func allMachines(containerd []testFunc) []suite {
+// allMachines returns everything, in suites of similar length. tests are those of the
+// packages that several suites share, by their directories' names.
+func allMachines(tests map[string][]testFunc) []suite {
+	containerd := tests["containerd"]
 	newest := suite{
 		name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 		tests: without(names(containerd), crowded), needs: saving, vm: true, timeout: 25 * time.Minute,
@@ -167,11 +186,13 @@ func allMachines(containerd []testFunc) []suite {
 		// What depends on the machine alone runs with the newest release.
 		tests: without(names(containerd, "each", "eachOwn"), crowded), needs: engines, vm: true, timeout: 25 * time.Minute,
 	}
-	rows := append([]suite{{
-		name: "cri", packages: []string{"./tests/cri"}, needs: append([]string{needCRITools}, engines...),
-		uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
-	}}, sharded(oldest, 3)...)
-	rows = slices.Concat(rows, sharded(newest, 3), aspects(), clients())
+	rows := []suite{{ // one in two cases of the conformance suite
+		name: "cri", packages: []string{"./tests/cri"}, tests: without(names(tests["cri"]), churn),
+		env: []string{drawnOnce("KATABOX_TEST_CRI_DRAW", "2/")}, needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
+	}}
+	// chaos and hostile mostly wait: each is to run beside a suite that computes.
+	parts := sharded(newest, 3)
+	rows = slices.Concat(rows, sharded(oldest, 3), parts[:2], chaos(), parts[2:], hostile(), crowds(), aspects(names(tests["network"])), clients())
 	warm(rows)
 	return rows
 }
@@ -199,48 +220,71 @@ func warm(rows []suite) {
 // configuration of the harness's, which knows about templates.
 func isOrdinary(name string) bool {
 	switch name {
-	case "cri", "network", "soak", "containerd-crowd", "engines", "client", "run", "oci":
+	case "cri", "cri-churn", "network", "network-churn", "soak", "containerd-crowd", "engines", "client", "run", "oci":
 		return true
 	}
 	return strings.HasPrefix(name, "containerd-2.4/") || strings.HasPrefix(name, "containerd-1.6/")
 }
 
-// aspects returns the suites that test one aspect of a pod each, or other
-// hosts.
-func aspects() []suite {
+// chaos plays one in three pairs of a moment and a victim.
+func chaos() []suite {
+	return []suite{{
+		name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=3", drawnOnce("KATABOX_CHAOS_SEED", "")},
+		needs: engines, vm: true, timeout: 30 * time.Minute,
+	}}
+}
+
+func hostile() []suite {
+	return []suite{{
+		name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"}, flags: []string{"-parallel", "4"},
+		needs: engines, vm: true, timeout: 30 * time.Minute,
+	}}
+}
+
+// crowds returns the suites that start pods until something grows or is left, of which a
+// run has one.
+func crowds() []suite {
 	return []suite{
 		{
-			name: "containerd-crowd", packages: []string{"./tests/containerd"}, tests: crowded, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
-			needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
-		},
-		{ // what an external file server serves differently from the shim
-			name: "virtiofsd", packages: []string{"./tests/containerd"}, tests: served,
-			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
-			needs: engines, vm: true, timeout: 20 * time.Minute,
-		},
-		{ // one in three pairs of a moment and a victim
-			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=3", drawnOnce("KATABOX_CHAOS_SEED", "")},
-			needs: engines, vm: true, timeout: 30 * time.Minute,
-		},
-		{ // most of it waits for what a guest does not answer
-			name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"}, flags: []string{"-parallel", "4"},
-			needs: engines, vm: true, timeout: 30 * time.Minute,
+			name: "containerd-crowd", drawn: manyPods, packages: []string{"./tests/containerd"}, tests: crowded,
+			env: []string{"KATABOX_TEST_CONTAINERD=2.4"}, needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
 		},
 		{ // a short one; the long one: make test-soak
-			name: "soak", packages: []string{"./tests/soak"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+			name: "soak", drawn: manyPods, packages: []string{"./tests/soak"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 			needs: engines, vm: true, timeout: 15 * time.Minute,
+		},
+		{
+			name: "cri-churn", drawn: manyPods, packages: []string{"./tests/cri"}, tests: churn,
+			needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts, crowd}, vm: true, timeout: 15 * time.Minute,
+		},
+		{
+			name: "network-churn", drawn: manyPods, packages: []string{"./tests/network"}, tests: churn,
+			needs: engines, uses: []string{cni}, vm: true, timeout: 15 * time.Minute,
+		},
+	}
+}
+
+// aspects returns the suites that test one aspect of a pod each, or other
+// hosts.
+func aspects(network []string) []suite {
+	return []suite{
+		{ // what an external file server serves differently from the shim
+			name: "virtiofsd", drawn: otherHosts, packages: []string{"./tests/containerd"}, tests: served,
+			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
+			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
 		{
 			name: "upgrade", packages: []string{"./tests/upgrade"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
 		},
 		{
-			name: "network", packages: []string{"./tests/network"}, needs: saving, vm: true, timeout: 20 * time.Minute,
+			name: "network", packages: []string{"./tests/network"}, tests: without(network, churn),
+			needs: saving, uses: []string{cni}, vm: true, timeout: 20 * time.Minute,
 		},
 		{ // the README's first command, on a bare Debian 13
-			name: "distro", drawn: debian13, command: []string{"go", "run", "./tests/distro"}, needs: compiled, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
+			name: "distro", drawn: otherHosts, command: []string{"go", "run", "./tests/distro"}, needs: compiled, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
 		},
 		{ // the package, installed there
-			name: "deb", drawn: debian13, command: []string{"go", "run", "./tests/distro", "--", "tests/tools/trydeb.sh"}, needs: compiled,
+			name: "deb", drawn: otherHosts, command: []string{"go", "run", "./tests/distro", "--", "tests/tools/trydeb.sh"}, needs: compiled,
 			uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
 		},
 		{
@@ -294,8 +338,9 @@ func nerdctl() []suite {
 	}
 }
 
-// crowded are the tests of tests/containerd with many simultaneous machines.
-var crowded = []string{"TestPodsInParallel"}
+// crowded are the tests of tests/containerd with many simultaneous machines, churn those of
+// tests/cri and tests/network.
+var crowded, churn = []string{"TestPodsInParallel"}, []string{"TestChurn"}
 
 // served are those about the files of the share.
 var served = []string{"TestPodCostsOneOfEach", "TestKilledShim", "TestRootfsIsWritableAndOwn", "TestVirtioFSCache", "TestVolumeFiles", "TestHostChangesFiles"}
