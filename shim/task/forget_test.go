@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers"
 )
@@ -134,7 +135,7 @@ func (s *shim) sleeper(t *testing.T) *virtcontainers.Sandbox {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	configure(t, fmt.Sprintf("[runtime]\nhibernate_path = %q\n", dir))
+	files.Configure(t, fmt.Sprintf("[runtime]\nhibernate_path = %q\n", dir))
 	s.run(t, sandboxID)
 	if err := s.host.VM().SetMemory(make([]byte, 1<<20)); err != nil {
 		t.Fatal(err)
