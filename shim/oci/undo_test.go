@@ -144,4 +144,3 @@ func wantEnded(t *testing.T, pid int) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 }
-
