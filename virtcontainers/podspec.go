@@ -39,10 +39,11 @@ func (o *Options) complete(b *bundle.Bundle) (*bundle.Bundle, error) {
 	return &bundle.Bundle{Dir: b.Dir, Spec: &spec}, nil
 }
 
-// withNewUser returns the namespaces with a new user namespace, which gets the spec's
-// mappings, in place of one with a path: containerd's CRI plugin gives each container
-// that of the sandbox's process (WithPodNamespaces), which is the host's, and no first
-// container has made one in the guest. All of the pod's containers have the same mappings.
+// withNewUser returns the namespaces with a new user namespace, with the spec's mappings,
+// in place of one with a path. containerd's CRI plugin gives each container the path of
+// the sandbox process's user namespace (WithPodNamespaces), which is on the host, and no
+// earlier container has made one in the guest. All of the pod's containers have the same
+// mappings.
 //
 // A container that joins another one's PID namespace cannot have that: the kernel lets it
 // mount /proc only if it has CAP_SYS_ADMIN in the user namespace in which that PID

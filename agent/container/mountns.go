@@ -39,12 +39,13 @@ func openMounts(pid int) (*mountNamespace, error) {
 	return &mountNamespace{fd: fd}, nil
 }
 
-// barriers is how many requests of the share are made, and answered, before its
-// submounts go. The host has answered all others, and the guest's kernel takes
-// answers in their order, so that it has taken those when it takes the first one's.
-// An external virtiofsd may not have answered all. It does so in order, unless it
-// was given more threads: an answered read may end a file's last use, and what that
-// asks is answered before the second one.
+// barriers is how many requests are sent to the share, and answered, before its
+// submounts are unmounted. The built-in server has answered all earlier requests by then,
+// and the guest's kernel takes answers in order: once it has the first barrier's answer,
+// it has all earlier ones. An external virtiofsd may not have answered them all, but it
+// answers in order, unless it was given more threads. The answer to a read may end the
+// last use of a file, which sends another request; that one is answered before the second
+// barrier.
 const barriers = 2
 
 // barrierTimeout bounds the wait for their answers: an external virtiofsd may hang.

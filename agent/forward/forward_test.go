@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // waitTime bounds the wait of one step.
@@ -53,17 +54,6 @@ func start(t *testing.T) (addr string, stop func()) {
 	return l.Addr().String(), stop
 }
 
-func connect(t *testing.T, addr string) *net.UnixConn {
-	t.Helper()
-	conn, err := net.Dial("unix", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(waitTime))
-	return conn.(*net.UnixConn)
-}
-
 // open requests a port and returns the answer.
 func open(t *testing.T, addr, port string) (*net.UnixConn, string) {
 	t.Helper()
@@ -72,7 +62,7 @@ func open(t *testing.T, addr, port string) (*net.UnixConn, string) {
 
 func ask(t *testing.T, addr string, open *api.ForwardOpen) (*net.UnixConn, string) {
 	t.Helper()
-	conn := connect(t, addr)
+	conn := relaytest.Connect(t, addr, waitTime)
 	if err := api.WriteFrame(conn, open); err != nil {
 		t.Fatal(err)
 	}
@@ -111,14 +101,6 @@ func write(t *testing.T, w io.Writer, text string) {
 	}
 }
 
-func wantAll(t *testing.T, r io.Reader, want string) {
-	t.Helper()
-	got, err := io.ReadAll(r)
-	if err != nil || string(got) != want {
-		t.Errorf("read %d bytes %.40q, %v, want %d bytes %.40q", len(got), got, err, len(want), want)
-	}
-}
-
 const localhost = "127.0.0.1:0"
 
 func TestHalfCloseOfTheHost(t *testing.T) {
@@ -126,13 +108,13 @@ func TestHalfCloseOfTheHost(t *testing.T) {
 	host, port := pair(t, addr, "tcp4", localhost)
 	write(t, host, "request")
 	_ = host.CloseWrite()
-	wantAll(t, port, "request")
+	relaytest.WantAll(t, port, "request")
 	long := strings.Repeat("answer", 1<<18) // More than all buffers hold.
 	go func() {
 		_, _ = io.WriteString(port, long)
 		_ = port.Close()
 	}()
-	wantAll(t, host, long)
+	relaytest.WantAll(t, host, long)
 }
 
 func TestHalfCloseOfThePort(t *testing.T) {
@@ -140,13 +122,13 @@ func TestHalfCloseOfThePort(t *testing.T) {
 	host, port := pair(t, addr, "tcp4", localhost)
 	write(t, port, "greeting")
 	_ = port.CloseWrite()
-	wantAll(t, host, "greeting")
+	relaytest.WantAll(t, host, "greeting")
 	long := strings.Repeat("upload", 1<<18)
 	go func() {
 		_, _ = io.WriteString(host, long)
 		_ = host.CloseWrite()
 	}()
-	wantAll(t, port, long)
+	relaytest.WantAll(t, port, long)
 }
 
 func TestIPv6(t *testing.T) {
@@ -154,9 +136,9 @@ func TestIPv6(t *testing.T) {
 	host, port := pair(t, addr, "tcp6", "[::1]:0")
 	write(t, host, "x")
 	_ = host.CloseWrite()
-	wantAll(t, port, "x")
+	relaytest.WantAll(t, port, "x")
 	_ = port.Close()
-	wantAll(t, host, "")
+	relaytest.WantAll(t, host, "")
 }
 
 func TestResetOfThePort(t *testing.T) {
@@ -184,7 +166,7 @@ func TestLastWordsOfThePort(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	_ = port.Close()
-	wantAll(t, host, "")
+	relaytest.WantAll(t, host, "")
 }
 
 func TestEndOfTheHost(t *testing.T) {
@@ -192,24 +174,8 @@ func TestEndOfTheHost(t *testing.T) {
 	host, port := pair(t, addr, "tcp4", localhost)
 	write(t, host, "half a requ")
 	_ = host.Close()
-	wantAll(t, port, "half a requ")
+	relaytest.WantAll(t, port, "half a requ")
 	_ = port.Close()
-}
-
-func unixPair(t *testing.T) (a, b *net.UnixConn) {
-	t.Helper()
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "pair"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	b = connect(t, l.Addr().String())
-	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn.(*net.UnixConn), b
 }
 
 func TestRefuses(t *testing.T) {
@@ -235,7 +201,7 @@ func TestRefuses(t *testing.T) {
 		if !strings.Contains(refusal, want) {
 			t.Errorf("%q: %q, want %q", address, refusal, want)
 		}
-		wantAll(t, conn, "")
+		relaytest.WantAll(t, conn, "")
 	}
 }
 
@@ -247,7 +213,7 @@ func TestBadFrames(t *testing.T) {
 		"cut":        "\x00\x00\x00\x09abc",
 		"empty":      "",
 	} {
-		conn := connect(t, addr)
+		conn := relaytest.Connect(t, addr, waitTime)
 		write(t, conn, bytes)
 		_ = conn.CloseWrite()
 		if got, err := io.ReadAll(conn); len(got) != 0 {
@@ -262,7 +228,7 @@ func TestMostConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	host, agent := unixPair(t)
+	host, agent := relaytest.Pair(t, waitTime)
 	s := &Server{slots: make(chan struct{}, 1)}
 	s.slots <- struct{}{}
 	served := make(chan error, 1)
@@ -285,7 +251,7 @@ func TestMostConnections(t *testing.T) {
 // When the server ends, so do connections that are open or being opened.
 func TestEndOfTheServer(t *testing.T) {
 	addr, stop := start(t)
-	silent := connect(t, addr)
+	silent := relaytest.Connect(t, addr, waitTime)
 	write(t, silent, "\x00\x00") // Half a frame's length.
 	// It is accepted by the time the next one is answered.
 	host, port := pair(t, addr, "tcp4", localhost)

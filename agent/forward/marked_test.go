@@ -11,6 +11,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/internal/relay"
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // markedPair is pair with the ends of the host's connection marked.
@@ -21,7 +22,7 @@ func markedPair(t *testing.T, addr string) (host relay.HalfCloser, port *net.TCP
 		t.Fatal(err)
 	}
 	defer l.Close()
-	conn := connect(t, addr)
+	conn := relaytest.Connect(t, addr, waitTime)
 	if err := api.WriteFrame(conn, &api.ForwardOpen{Address: l.Addr().String(), Marked: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +76,10 @@ func TestMarksAreAskedFor(t *testing.T) {
 	host, port := pair(t, addr, "tcp4", localhost)
 	write(t, host, "plain")
 	_ = host.CloseWrite()
-	wantAll(t, port, "plain")
+	relaytest.WantAll(t, port, "plain")
 	write(t, port, "as well")
 	_ = port.Close()
-	wantAll(t, host, "as well")
+	relaytest.WantAll(t, host, "as well")
 }
 
 func TestMarkedEnds(t *testing.T) {
@@ -86,10 +87,10 @@ func TestMarkedEnds(t *testing.T) {
 	host, port := markedPair(t, addr)
 	write(t, host, "request")
 	_ = host.CloseWrite()
-	wantAll(t, port, "request")
+	relaytest.WantAll(t, port, "request")
 	write(t, port, "answer")
 	_ = port.Close()
-	wantAll(t, host, "answer")
+	relaytest.WantAll(t, host, "answer")
 }
 
 // An agent that ends cuts its connections: what it did not read is lost.

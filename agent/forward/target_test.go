@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // sockets finds those of a container "c1", whose paths are this process's.
@@ -64,7 +65,7 @@ func TestServersThatHang(t *testing.T) {
 	addr, _ := start(t)
 	for range maxOpening + 1 {
 		hangs := &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "/hangs"}}
-		if err := api.WriteFrame(connect(t, addr), hangs); err != nil {
+		if err := api.WriteFrame(relaytest.Connect(t, addr, waitTime), hangs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,10 +79,10 @@ func TestUnixSocket(t *testing.T) {
 	host, server := forwarded(t, "unix", func(s *api.ContainerSocket) *api.ForwardOpen { return &api.ForwardOpen{Unix: s} })
 	write(t, host, "request")
 	_ = host.CloseWrite()
-	wantAll(t, server, "request")
+	relaytest.WantAll(t, server, "request")
 	write(t, server, "answer")
 	_ = server.Close()
-	wantAll(t, host, "answer")
+	relaytest.WantAll(t, host, "answer")
 }
 
 // Messages from and to a SOCK_SEQPACKET socket are each preceded by their
@@ -99,7 +100,7 @@ func TestUnixSocketOfMessages(t *testing.T) {
 	write(t, server, "answer")
 	write(t, server, "s")
 	_ = server.Close()
-	wantAll(t, host, "\x00\x00\x00\x06answer\x00\x00\x00\x01s")
+	relaytest.WantAll(t, host, "\x00\x00\x00\x06answer\x00\x00\x00\x01s")
 }
 
 func TestUnixSocketRefuses(t *testing.T) {
@@ -132,6 +133,6 @@ func TestUnixSocketRefuses(t *testing.T) {
 		if !strings.Contains(refusal, tt.want) {
 			t.Errorf("%s: %q, want %q", name, refusal, tt.want)
 		}
-		wantAll(t, conn, "")
+		relaytest.WantAll(t, conn, "")
 	}
 }

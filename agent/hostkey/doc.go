@@ -10,6 +10,6 @@
 //	   +----------------------------------------------------+
 //	                the last such connection ends
 //
-// The key in use may be offered again, for the connections that follow the end of
-// those that it has; it is taken then until they come. Other keys are refused.
+// The key in use may be offered again, for connections that come after the present ones
+// have ended; until the first of them comes it is taken. Other keys are refused.
 package hostkey

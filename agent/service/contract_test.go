@@ -17,7 +17,7 @@ import (
 // does.
 func TestContract(t *testing.T) {
 	apitest.Run(t, func(t *testing.T) apitest.Guest {
-		pod, runtime := testPod(t)
+		pod, runtime := bareGuest(t)
 		pod.config.Tables = fakeTables(t)
 		ports := servePorts(t, pod)
 		return apitest.Guest{

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// muchOutput is the number of bytes from which on a read is that of a process
-	// that writes much: its output is relayed.
+	// muchOutput is the size in bytes of a read that shows that the process writes much:
+	// its output is relayed from then on.
 	muchOutput = 64 << 10
-	// relayIdle is how long a relay waits for the next bytes. It keeps a thread.
+	// relayIdle is how long a relay, which occupies a thread, waits for the next bytes.
 	relayIdle = 20 * time.Millisecond
 )
 

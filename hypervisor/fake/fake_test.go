@@ -111,6 +111,19 @@ func TestDetach(t *testing.T) {
 	}
 }
 
+// A machine that is gone does not answer, as a VMM whose process has ended does not.
+func TestAnswerAfterTheEnd(t *testing.T) {
+	var m fake.Monitor
+	vm := launch(t, &m)
+	if err := vm.Answer(t.Context()); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	vm.Die(errInjected)
+	if err := vm.Answer(t.Context()); !errors.Is(err, errInjected) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
 func TestFailures(t *testing.T) {
 	share, vsock := hypervisor.FSShare{ID: "a"}, hypervisor.VhostUserVsock{ID: "b"}
 	for _, tt := range []struct {

@@ -26,6 +26,11 @@ func (vm *VM) Answer(ctx context.Context) error {
 	if err := vm.monitor.enter(ctx, StepAnswer, vm); err != nil {
 		return fmt.Errorf("ask virtual machine %s: %w", vm.Spec.ID, err)
 	}
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	if vm.gone {
+		return fmt.Errorf("ask virtual machine %s: %w", vm.Spec.ID, vm.err)
+	}
 	return nil
 }
 

@@ -53,8 +53,8 @@ func seize(pid, tid int, until time.Time) (*tracee, error) {
 	return t, nil
 }
 
-// checkProcess returns an error for a thread of another process, which may have got
-// the id of one that has ended since it was listed. One that is stopped keeps its id.
+// checkProcess returns an error if the thread belongs to another process: the listed
+// thread may have ended, and its id been reused. A stopped thread keeps its id.
 func (t *tracee) checkProcess() error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", t.pid, t.tid)); err != nil {
 		return fmt.Errorf("it is not the process's: %w", err)

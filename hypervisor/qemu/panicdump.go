@@ -98,9 +98,9 @@ func (vm *VM) dump(ctx context.Context) (path string, err error) {
 	return file.Name(), vm.dumpInto(ctx, file, most)
 }
 
-// mostOfDump bounds the dump of a machine's memory, in bytes. sizeMiB is how much QEMU
-// says that it has; one that was taken over may lie. With PanicDump.Paging a header of 56
-// bytes comes for each page whose neighbours are elsewhere (elf.h, Elf64_Phdr).
+// mostOfDump returns the largest size of a dump of the machine's memory, in bytes. sizeMiB
+// is the memory that QEMU reports; a compromised QEMU may lie. With PanicDump.Paging, each
+// page whose neighbours are elsewhere adds a header of 56 bytes (elf.h, Elf64_Phdr).
 func mostOfDump(spec hypervisor.Spec, sizeMiB uint64) uint64 {
 	sizeMiB = min(max(sizeMiB, spec.MemoryMiB), max(spec.MemoryMiB, spec.MaxMemoryMiB))
 	return (sizeMiB + sizeMiB/64 + dumpExtraMiB) * mib

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The eventfds are the front end's open files: it can make them blocking at any
-// time, and a write to one whose counter is full waits then. A front end that
-// does that is hostile, and the wait would hold the queue's lock. There is no
-// write to an eventfd that cannot wait (it has no RWF_NOWAIT), so those that wait
-// for the lock end it: they empty the counter. Kicks are never read (vring.loop).
+// The front end shares the eventfds' open file descriptions: it can make them blocking
+// at any time, and then a write to one whose counter is full blocks. Only a hostile front
+// end does that. The writer would block with the queue's lock held. Eventfds have no
+// RWF_NOWAIT, so no write to one is sure not to block. Therefore a goroutine that waits
+// for the lock ends such a write: it empties the counter. Kicks are never read (vring.loop).
 
 const (
 	// stuckTime is how long a waiter for a queue's lock gives the holder.

@@ -11,6 +11,31 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
+// A guest gets the modes of fallocate that Linux's client sends, whatever the host's file
+// system can do (docs/compat.md).
+func TestFallocateModes(t *testing.T) {
+	dir, err := os.MkdirTemp("/var/tmp", "kb") //nolint:usetesting // t.TempDir may be a tmpfs, which refuses them too
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	c := newClient(t, dir)
+	f := c.create(1, "file", unix.O_RDWR, 0o600)
+	ask[struct{}](c, wire.Fallocate, f.NodeId, &fuse.FallocateIn{Fh: f.Fh, Length: 4 << 20})
+	for mode, want := range map[uint32]unix.Errno{
+		unix.FALLOC_FL_KEEP_SIZE: 0, unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE: 0,
+		unix.FALLOC_FL_COLLAPSE_RANGE: unix.EOPNOTSUPP, unix.FALLOC_FL_INSERT_RANGE: unix.EOPNOTSUPP,
+		unix.FALLOC_FL_UNSHARE_RANGE: unix.EOPNOTSUPP, 1 << 31: unix.EOPNOTSUPP,
+	} {
+		if errno, _ := call(c, wire.Fallocate, f.NodeId, &fuse.FallocateIn{Fh: f.Fh, Length: 1 << 20, Mode: mode}); errno != want {
+			t.Errorf("mode %#x: %v, want %v", mode, errno, want)
+		}
+	}
+	if stat, err := os.Stat(filepath.Join(dir, "file")); err != nil || stat.Size() != 4<<20 {
+		t.Errorf("the file: %v, %v", stat, err)
+	}
+}
+
 func TestCreateWriteRead(t *testing.T) {
 	dir := t.TempDir()
 	c := newClient(t, dir)

@@ -183,8 +183,13 @@ func TestOpenWithoutEnd(t *testing.T) {
 			break
 		}
 	}
-	if last != unix.ENFILE && last != unix.EMFILE {
+	if last != unix.ENFILE { // EMFILE would be the process's limit
 		t.Errorf("the last open of many: %v", last)
+	}
+	if own, err := os.Open(os.DevNull); err != nil {
+		t.Errorf("the process can open no file: %v", err)
+	} else {
+		_ = own.Close()
 	}
 	if _, errno := c.lookup(1, "d"); errno != 0 {
 		t.Errorf("lookup with all files open: %v", errno)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // cpuTime returns this process's time on CPUs.
@@ -28,7 +30,7 @@ func BenchmarkJoin(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			client, accepted := tcpPair(b)
 			dialled, server := tcpPair(b)
-			host, guest := unixPair(b)
+			host, guest := relaytest.Pair(b, waitTime)
 			for _, conn := range []interface{ SetDeadline(time.Time) error }{client, server, accepted, dialled, host, guest} {
 				_ = conn.SetDeadline(time.Time{})
 			}

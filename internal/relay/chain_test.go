@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // chain carries a TCP connection over one that cannot be reset, as a port-forward
@@ -18,7 +20,7 @@ func chain(t *testing.T) (client, server *net.TCPConn, cut func()) {
 	t.Helper()
 	client, accepted := tcpPair(t)
 	dialled, server := tcpPair(t)
-	host, guest := unixPair(t)
+	host, guest := relaytest.Pair(t, waitTime)
 	ended := make(chan struct{}, 2)
 	go func() {
 		_ = join(t.Context(), TCP(accepted), Mark(host), time.Millisecond)
@@ -72,7 +74,7 @@ func TestChainResetOfTheAnswer(t *testing.T) {
 	client, server, _ := chain(t)
 	write(t, client, "request")
 	_ = client.CloseWrite()
-	wantAll(t, server, "request")
+	relaytest.WantAll(t, server, "request")
 	write(t, server, "half an ans")
 	read(t, client, "half an ans")
 	reset(server)
@@ -135,7 +137,7 @@ func TestChainEarlyAnswer(t *testing.T) {
 	read(t, server, "part of a request")
 	write(t, server, "answer")
 	_ = server.Close()
-	wantAll(t, client, "answer")
+	relaytest.WantAll(t, client, "answer")
 	if err := writeUntilError(client); !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("the client writes: %v", err)
 	}

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // markedPair is a connection whose ends are marked, with what is below it.
 func markedPair(t *testing.T) (a HalfCloser, b HalfCloser, below *net.UnixConn) {
 	t.Helper()
-	x, y := unixPair(t)
+	x, y := relaytest.Pair(t, waitTime)
 	_ = x.SetDeadline(time.Now().Add(waitTime))
 	return Mark(x), Mark(y), x
 }
@@ -53,7 +55,7 @@ func TestMarkedBytes(t *testing.T) {
 			}
 			write(t, b, "late answer")
 			_ = b.CloseWrite()
-			wantAll(t, a, "late answer")
+			relaytest.WantAll(t, a, "late answer")
 			if n, err := b.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 				t.Errorf("after the end: %d bytes, %v", n, err)
 			}
@@ -88,7 +90,7 @@ func TestMarkedEmptyWrite(t *testing.T) {
 	}
 	write(t, a, "x")
 	_ = a.CloseWrite()
-	wantAll(t, b, "x")
+	relaytest.WantAll(t, b, "x")
 	c, d, _ := markedPair(t)
 	_ = d.Close()
 	if _, err := c.Write(nil); !errors.Is(err, unix.EPIPE) {
@@ -114,7 +116,7 @@ func TestMarkedDeadline(t *testing.T) {
 		}
 	}
 	_ = b.SetReadDeadline(time.Now().Add(waitTime))
-	wantAll(t, b, "")
+	relaytest.WantAll(t, b, "")
 }
 
 // FuzzMarked reads what a peer may send, in the sizes that it chooses. What comes out

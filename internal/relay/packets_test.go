@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // packetPair is a SOCK_SEQPACKET connection.
@@ -39,7 +41,7 @@ func packetPair(t testing.TB) (a, b *net.UnixConn) {
 func TestPacketsKeepTheirBoundaries(t *testing.T) {
 	client, near := packetPair(t)
 	far, server := packetPair(t)
-	left, right := unixPair(t)
+	left, right := relaytest.Pair(t, waitTime)
 	ended := make(chan error, 2)
 	go func() { ended <- Join(t.Context(), Packets(near), left) }()
 	go func() { ended <- Join(t.Context(), right, Packets(far)) }()

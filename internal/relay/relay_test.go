@@ -4,13 +4,14 @@ import (
 	"errors"
 	"io"
 	"net"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // waitTime bounds the wait in one step.
@@ -26,7 +27,7 @@ func TestServerThatStaysSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	agent, host := unixPair(t)
+	agent, host := relaytest.Pair(t, waitTime)
 	dialled, err := net.Dial("tcp4", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +43,7 @@ func TestServerThatStaysSilent(t *testing.T) {
 		ended <- join(t.Context(), agent, dialled.(*net.TCPConn), time.Millisecond)
 	}()
 	_ = host.CloseWrite()
-	wantAll(t, port, "")
+	relaytest.WantAll(t, port, "")
 	write(t, port, "still talking")
 	got := make([]byte, len("still talking"))
 	if _, err := io.ReadFull(host, got); err != nil {
@@ -57,45 +58,10 @@ func TestServerThatStaysSilent(t *testing.T) {
 	}
 }
 
-func unixPair(t testing.TB) (a, b *net.UnixConn) {
-	t.Helper()
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "pair"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	b = connect(t, l.Addr().String())
-	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn.(*net.UnixConn), b
-}
-
-func connect(t testing.TB, addr string) *net.UnixConn {
-	t.Helper()
-	conn, err := net.Dial("unix", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(waitTime))
-	return conn.(*net.UnixConn)
-}
-
 func write(t *testing.T, w io.Writer, text string) {
 	t.Helper()
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func wantAll(t *testing.T, r io.Reader, want string) {
-	t.Helper()
-	got, err := io.ReadAll(r)
-	if err != nil || string(got) != want {
-		t.Errorf("read %d bytes %.40q, %v, want %d bytes %.40q", len(got), got, err, len(want), want)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/relay/relaytest"
 )
 
 // tcpPair is a TCP connection.
@@ -100,7 +102,7 @@ func TestTCPResetAfterTheEnd(t *testing.T) {
 	if err := writeUntilError(c); !errors.Is(err, unix.EPIPE) {
 		t.Fatalf("write: %v", err)
 	}
-	wantAll(t, c, "all of it")
+	relaytest.WantAll(t, c, "all of it")
 }
 
 // An end of file is passed on at once, although a Write waits.
@@ -114,7 +116,7 @@ func TestTCPEndDuringAWrite(t *testing.T) {
 	}()
 	_, _ = io.CopyN(io.Discard, peer, 1)
 	_ = peer.CloseWrite()
-	wantAll(t, c, "")
+	relaytest.WantAll(t, c, "")
 	reset(peer)
 	if err := <-wrote; err == nil {
 		t.Error("all was written")
@@ -126,7 +128,7 @@ func TestTCPEndOfBoth(t *testing.T) {
 	conn, peer := tcpPair(t)
 	c := TCP(conn)
 	_ = c.CloseWrite()
-	wantAll(t, peer, "")
+	relaytest.WantAll(t, peer, "")
 	_ = peer.Close()
-	wantAll(t, c, "")
+	relaytest.WantAll(t, c, "")
 }

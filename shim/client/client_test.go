@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/shimtest"
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/virtcontainers"
-	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
@@ -55,7 +55,7 @@ func TestLife(t *testing.T) {
 	if _, err := s.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: "c1"}); err != nil {
 		t.Error(err)
 	}
-	pid := shimPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	if err := s.Shutdown(ctx, "c1"); err != nil {
 		t.Error(err)
 	}
@@ -102,19 +102,6 @@ func checkTimeline(ctx context.Context, t *testing.T, p Program) {
 	}
 }
 
-func shimPID(t *testing.T, p Program) int {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(p.Bundle, bundle.PIDFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(string(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pid
-}
-
 // alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
@@ -134,7 +121,7 @@ func TestDelete(t *testing.T) {
 	if _, err := s.Create(ctx, &task.CreateTaskRequest{ID: "c1", Bundle: p.Bundle}); err != nil {
 		t.Fatal(err)
 	}
-	pid := shimPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +166,7 @@ func TestCancelledStart(t *testing.T) {
 	if _, err := Start(ctx, p); err == nil {
 		t.Fatal("it started")
 	}
-	if pid := shimPID(t, p); alive(pid) {
+	if pid := files.ShimPID(t, p.Bundle); alive(pid) {
 		t.Error("the shim still runs", unix.Kill(pid, unix.SIGKILL))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/containerd/api/runtime/sandbox/v1"
 	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 // A pod of the sandbox API has the configuration file that the engine names: with
@@ -43,7 +45,7 @@ func TestSandboxHasTheEnginesFile(t *testing.T) {
 		if err := Start(p, stdin, &out); err != nil {
 			t.Fatal(err)
 		}
-		pid := daemonPID(t, p)
+		pid := files.ShimPID(t, p.Bundle)
 		_, err := sandbox.NewTTRPCSandboxClient(dial(t, socketAddress(p))).CreateSandbox(t.Context(), &sandbox.CreateSandboxRequest{SandboxID: id})
 		if named := err != nil && strings.Contains(err.Error(), file); named != (id != "none") {
 			t.Errorf("%s: %v", id, err)

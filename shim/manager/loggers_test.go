@@ -12,6 +12,7 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
@@ -40,7 +41,7 @@ func TestShimStaysForLoggers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	daemon, err := persist.Identify(daemonPID(t, p))
+	daemon, err := persist.Identify(files.ShimPID(t, p.Bundle))
 	if err != nil {
 		t.Fatal(err)
 	}

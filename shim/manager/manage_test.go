@@ -12,6 +12,7 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 
 	"github.com/katabox/katabox/shim/management"
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 func TestActions(t *testing.T) {
@@ -35,7 +36,7 @@ func TestManagementSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := daemonPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	service := connect(t, address)
 	if _, err := service.Create(t.Context(), &task.CreateTaskRequest{ID: p.ID, Bundle: p.Bundle}); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 // coreDomain returns the domain of a process's first thread; 0 is none.
@@ -40,7 +42,7 @@ func TestCoreDomain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, service := daemonPID(t, p), connect(t, address)
+	pid, service := files.ShimPID(t, p.Bundle), connect(t, address)
 	if got, err := coreDomain(pid); err != nil || got == 0 || got == own {
 		t.Errorf("the daemon is in domain %#x, %v; this process in %#x", got, err, own)
 	}

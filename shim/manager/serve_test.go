@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 // The engine removes the bundle before the daemon has ended, as iSulad does: the
@@ -28,7 +30,7 @@ func TestSocketGoesWithoutTheBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := daemonPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	service := connect(t, address)
 	if _, err := service.Connect(t.Context(), &task.ConnectRequest{ID: "pod"}); err != nil {
 		t.Error(err) // it does not serve yet
@@ -89,7 +91,7 @@ func TestDaemonInheritsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := daemonPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	service := connect(t, address)
 	if _, err := service.Connect(t.Context(), &task.ConnectRequest{ID: "pod"}); err != nil {
 		t.Error(err) // it does not serve yet
@@ -126,7 +128,7 @@ func newLivePod(t *testing.T, dir string) *livePod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.pid, p.TTRPCTaskService = daemonPID(t, p.first), connect(t, address)
+	p.pid, p.TTRPCTaskService = files.ShimPID(t, p.first.Bundle), connect(t, address)
 	for _, c := range []*Params{p.first, p.second} {
 		if _, err := p.Create(t.Context(), &task.CreateTaskRequest{ID: c.ID, Bundle: c.Bundle}); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
@@ -53,7 +54,7 @@ func TestProgramsGetSIGPIPE(t *testing.T) {
 	if _, err := service.Delete(t.Context(), &task.DeleteRequest{ID: "pod"}); err != nil {
 		t.Error(err)
 	}
-	pid := daemonPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	if _, err := service.Shutdown(t.Context(), &task.ShutdownRequest{ID: "pod"}); err != nil {
 		t.Error(err)
 	}

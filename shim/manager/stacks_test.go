@@ -10,6 +10,8 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 // aLog makes the log of a bundle and opens it without blocking, for both ends.
@@ -66,7 +68,7 @@ func startDaemonWithLog(t *testing.T, fifo bool) (pid int, service task.TTRPCTas
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, service = daemonPID(t, p), connect(t, address)
+	pid, service = files.ShimPID(t, p.Bundle), connect(t, address)
 	if _, err := service.Connect(t.Context(), &task.ConnectRequest{ID: "pod"}); err != nil {
 		t.Error(err) // it does not serve yet
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
@@ -35,20 +35,6 @@ func asDaemon(t *testing.T, runDir string) {
 		t.Fatal(err)
 	}
 	t.Setenv("KATA_CONF_FILE", file)
-}
-
-// daemonPID is the pid that start wrote down.
-func daemonPID(t *testing.T, p *Params) int {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(p.Bundle, bundle.PIDFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(string(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pid
 }
 
 func connect(t *testing.T, address string) task.TTRPCTaskService {
@@ -77,7 +63,7 @@ func TestStart(t *testing.T) {
 	if err := Start(p, strings.NewReader(""), &out); err != nil {
 		t.Fatal(err)
 	}
-	pid := daemonPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	ended := false
 	t.Cleanup(func() {
 		if !ended {
@@ -156,7 +142,7 @@ func TestDaemonIsTerminated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := daemonPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	service := connect(t, address)
 	if _, err := service.Create(t.Context(), &task.CreateTaskRequest{ID: "pod", Bundle: p.Bundle}); err != nil {
 		killChild(t, pid)
@@ -199,7 +185,7 @@ func TestDeleteAfterKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := daemonPID(t, p)
+	pid := files.ShimPID(t, p.Bundle)
 	_, err = connect(t, address).Create(t.Context(), &task.CreateTaskRequest{ID: "pod", Bundle: p.Bundle})
 	killChild(t, pid)
 	if err != nil {

@@ -115,7 +115,7 @@ func (p Pod) Ask(ctx context.Context, path string) ([]byte, error) {
 func (p Pod) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.Dir, management.SocketName))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-		return nil, fmt.Errorf("its shim (process %d) is starting the machine or is ending: the engine's log has its lines: %w", p.Shim, errdefs.ErrUnavailable)
+		return nil, fmt.Errorf("its shim (process %d) is starting the machine, or is ending; see its lines in the engine's log: %w", p.Shim, errdefs.ErrUnavailable)
 	}
 	return conn, err
 }

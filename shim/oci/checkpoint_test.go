@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 )
 
@@ -113,7 +114,7 @@ func TestCheckpointWithAStoppedShim(t *testing.T) {
 	nameProgram(t, r)
 	r.answerTimeout = 2 * time.Second
 	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
-	stopShim(t, shimPID(t, r, "c1"))
+	stopShim(t, files.ShimPID(t, r.dir("c1")))
 	began := time.Now()
 	if err := r.Checkpoint(t.Context(), "c1", t.TempDir(), true); err == nil || !strings.Contains(err.Error(), "ask the shim") {
 		t.Errorf("got %v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
@@ -30,7 +31,7 @@ func TestKillAllAfterTheEnd(t *testing.T) {
 	if err := r.Kill(t.Context(), "c1", 9, true); err != nil {
 		t.Errorf("after its end: %v", err)
 	}
-	if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGKILL); err != nil {
+	if err := unix.Kill(files.ShimPID(t, r.dir("c1")), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Kill(t.Context(), "c1", 9, true); err != nil {
@@ -66,7 +67,7 @@ func TestDeleteOfAHalfRemoved(t *testing.T) {
 	r := newRuntime(t)
 	nameProgram(t, r)
 	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
-	if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGKILL); err != nil {
+	if err := unix.Kill(files.ShimPID(t, r.dir("c1")), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	reap(t, pid)
@@ -144,7 +145,7 @@ func TestShimThatTakesNoConnection(t *testing.T) {
 	if err := r.Start(t.Context(), "c1"); err != nil {
 		t.Fatal(err)
 	}
-	shim := shimPID(t, r, "c1")
+	shim := files.ShimPID(t, r.dir("c1"))
 	address := filepath.Join(r.dir("c1"), bundle.AddressFile)
 	saved, err := os.ReadFile(address)
 	if err != nil {

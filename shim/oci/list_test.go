@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 // Shims that are stopped are asked side by side, and not for long: the others are
@@ -18,7 +20,7 @@ func TestListWithStoppedShims(t *testing.T) {
 		id := fmt.Sprintf("c%d", i)
 		pids[id] = create(t, r, id, CreateOptions{Bundle: newBundle(t, nil)})
 		if id != "c3" {
-			stopShim(t, shimPID(t, r, id))
+			stopShim(t, files.ShimPID(t, r.dir(id)))
 		}
 	}
 	begin := time.Now()

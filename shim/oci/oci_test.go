@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
@@ -202,7 +203,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 func TestShimKilled(t *testing.T) {
 	r := newRuntime(t)
 	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
-	if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGKILL); err != nil {
+	if err := unix.Kill(files.ShimPID(t, r.dir("c1")), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if code := reap(t, pid); code != 137 {
@@ -263,7 +264,7 @@ func TestLastDeleteAwaitsTheShim(t *testing.T) {
 	monitors = append(monitors, create(t, r, "c1", CreateOptions{Bundle: newBundle(t, func(s *specs.Spec) {
 		s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
 	})}))
-	shim := shimPID(t, r, "pod")
+	shim := files.ShimPID(t, r.dir("pod"))
 	for _, id := range []string{"pod", "c1"} {
 		if err := r.Delete(t.Context(), id, true); err != nil {
 			t.Error(err)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/shimtest"
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 // runInto makes a running container whose output goes to the pipe out, and returns its
@@ -94,7 +95,7 @@ func TestDeletedWithAStalledReader(t *testing.T) {
 		r := newRuntime(t)
 		pid := stalls(t, r, "c1")
 		if dead {
-			if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGKILL); err != nil {
+			if err := unix.Kill(files.ShimPID(t, r.dir("c1")), unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/client"
-	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 // A forced delete succeeds although the shim was stopped: its program ends it.
@@ -27,7 +26,7 @@ func TestDeleteWithAStoppedShim(t *testing.T) {
 	if err := r.Start(t.Context(), "c1"); err != nil {
 		t.Fatal(err)
 	}
-	shim := shimPID(t, r, "c1")
+	shim := files.ShimPID(t, r.dir("c1"))
 	stopShim(t, shim)
 	begin := time.Now()
 	if err := r.Delete(t.Context(), "c1", true); err != nil {
@@ -52,7 +51,7 @@ func TestDeleteOfOneWithAStoppedShim(t *testing.T) {
 	one := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, func(s *specs.Spec) {
 		s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
 	})})
-	shim := shimPID(t, r, "pod")
+	shim := files.ShimPID(t, r.dir("pod"))
 	stopShim(t, shim)
 	if err := r.Delete(t.Context(), "c1", true); err == nil || !strings.Contains(err.Error(), "c1") || !strings.Contains(err.Error(), "first container") {
 		t.Errorf("the deletion of a container that runs: %v", err)
@@ -81,7 +80,7 @@ func TestProgramHasItsOwnTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shim.Close()
-	daemon := shimPID(t, r, "c1")
+	daemon := files.ShimPID(t, r.dir("c1"))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.destroy(ended, shim, "c1"); err != nil {
@@ -144,17 +143,4 @@ func wantEnded(t *testing.T, pid int) {
 		t.Errorf("shim %d still runs", pid)
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-}
-
-func shimPID(t *testing.T, r *Runtime, id string) int {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(r.dir(id), bundle.PIDFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(string(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pid
 }

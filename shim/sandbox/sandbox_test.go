@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/sandbox"
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
@@ -67,7 +68,7 @@ func newShimWith(t *testing.T, change func(*task.Options)) *shim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configure(t, "")
+	files.Configure(t, "")
 	s := &shim{host: fakeguest.New(dir)}
 	opts := task.Options{ID: id, Platform: s.host.Platform(), Publisher: silent{}, Exit: func() { s.exits.Add(1) }}
 	change(&opts)
@@ -116,15 +117,6 @@ func (s *shim) serve(t *testing.T, socket string, service *task.Service) {
 	})
 }
 
-func configure(t *testing.T, text string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "configuration.toml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KATA_CONF_FILE", file)
-}
-
 // hostname encodes the part of CRI's PodSandboxConfig that is read.
 func hostname(name string) *anypb.Any {
 	value := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("metadata"))
@@ -149,7 +141,7 @@ func (s *shim) boot(t *testing.T) *sandboxapi.StartSandboxResponse {
 // are in its configuration.
 func TestSize(t *testing.T) {
 	s, ctx := newShim(t), t.Context()
-	configure(t, "[hypervisor.qemu]\ndefault_memory = 512\ndefault_vcpus = 1\ndefault_maxvcpus = 2\n[runtime]\nstatic_sandbox_resource_mgmt = true\n")
+	files.Configure(t, "[hypervisor.qemu]\ndefault_memory = 512\ndefault_vcpus = 1\ndefault_maxvcpus = 2\n[runtime]\nstatic_sandbox_resource_mgmt = true\n")
 	number := func(b []byte, num protowire.Number, value uint64) []byte {
 		return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), value)
 	}

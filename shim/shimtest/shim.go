@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/shim/maker"
@@ -62,12 +63,12 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// Main is for a TestMain: it runs the tests, or the shim if the program was
-// started as one, and does not return.
+// Main is for a TestMain: it runs the tests, which must leave no goroutine, or the shim
+// if the program was started as one, and does not return.
 func Main(m *testing.M) {
 	dir := os.Getenv(RunDirEnv)
 	if dir == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
 	}
 	if err := shimMain(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
@@ -141,7 +142,7 @@ func TestRestoreFails(t *testing.T) {
 		}, errdefs.IsInvalidArgument, "not a checkpoint of this runtime"},
 		"configuration": {func(t *testing.T, _ *shim, _ *taskapi.CreateTaskRequest) {
 			t.Helper()
-			configure(t, "[hypervisor.qemu]\ndefault_memory = 300\n")
+			files.Configure(t, "[hypervisor.qemu]\ndefault_memory = 300\n")
 		}, errdefs.IsFailedPrecondition, "the configuration has changed?"},
 		"terminal": {func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Terminal = true }, errdefs.IsFailedPrecondition, "terminal"},
 		"guest": {func(_ *testing.T, s *shim, _ *taskapi.CreateTaskRequest) {

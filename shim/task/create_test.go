@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
@@ -48,7 +49,7 @@ func TestCreateFails(t *testing.T) {
 			}
 		}, errdefs.IsInvalidArgument, "config.json"},
 		{"bad configuration", func(t *testing.T, _ *shim, _ *taskapi.CreateTaskRequest) {
-			configure(t, "[hypervisor.qemu]\ndefault_memory = \"much\"\n")
+			files.Configure(t, "[hypervisor.qemu]\ndefault_memory = \"much\"\n")
 		}, errdefs.IsInvalidArgument, "default_memory"},
 		{"no configuration", func(t *testing.T, _ *shim, _ *taskapi.CreateTaskRequest) {
 			t.Setenv("KATA_CONF_FILE", "/no/such/configuration.toml")
@@ -290,7 +291,7 @@ func TestServiceConfiguration(t *testing.T) {
 	if _, err := s.Create(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	configure(t, "[hypervisor.qemu]\ndefault_memory = \"much\"\n")
+	files.Configure(t, "[hypervisor.qemu]\ndefault_memory = \"much\"\n")
 	r = s.request(t, "c1")
 	r.Bundle = s.bundle(t, "c1", "io.kubernetes.cri.container-type", "container", "io.kubernetes.cri.sandbox-id", sandboxID)
 	s.host.Agent.Hang("Create")

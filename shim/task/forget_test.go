@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers"
 )
@@ -60,7 +61,7 @@ func TestExecsAreForgotten(t *testing.T) {
 // An exec that has the id of one that was deleted is another one: it is not forgotten
 // in that one's place.
 func TestExecOfTheSameIDIsKept(t *testing.T) {
-	const kept = 300 * time.Millisecond
+	const kept = 2 * time.Second // longer than it takes to delete the exec
 	s := newShim(t, func(o *task.Options) { o.KeepExecs = kept })
 	ctx := t.Context()
 	s.run(t, sandboxID)
@@ -82,7 +83,7 @@ func TestExecOfTheSameIDIsKept(t *testing.T) {
 	if _, err := s.Exec(ctx, exec); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * kept)
+	time.Sleep(kept + kept/4)
 	if _, err := s.Start(ctx, start); err != nil {
 		t.Errorf("start of the second: %v", err)
 	}
@@ -108,6 +109,10 @@ func TestForgottenExecsDoNotWake(t *testing.T) {
 	if _, err := pod.Hibernate(ctx); err != nil {
 		t.Fatal(err)
 	}
+	const forgotten = "Delete " + sandboxID + "/e1"
+	if slices.Contains(s.host.Agent.Calls(), forgotten) {
+		t.Fatal("the exec was forgotten before the pod slept: the test shows nothing")
+	}
 	time.Sleep(kept + kept/4)
 	if pod.Describe().Hibernation == nil {
 		t.Error("the pod was woken")
@@ -115,7 +120,7 @@ func TestForgottenExecsDoNotWake(t *testing.T) {
 	if err := pod.Wake(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); !slices.Contains(s.host.Agent.Calls(), "Delete "+sandboxID+"/e1"); time.Sleep(kept / 10) {
+	for deadline := time.Now().Add(patience); !slices.Contains(s.host.Agent.Calls(), forgotten); time.Sleep(kept / 10) {
 		if time.Now().After(deadline) {
 			t.Fatal("the guest still has the exec")
 		}
@@ -130,7 +135,7 @@ func (s *shim) sleeper(t *testing.T) *virtcontainers.Sandbox {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	configure(t, fmt.Sprintf("[runtime]\nhibernate_path = %q\n", dir))
+	files.Configure(t, fmt.Sprintf("[runtime]\nhibernate_path = %q\n", dir))
 	s.run(t, sandboxID)
 	if err := s.host.VM().SetMemory(make([]byte, 1<<20)); err != nil {
 		t.Fatal(err)

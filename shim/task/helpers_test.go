@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
@@ -121,7 +122,7 @@ func newShim(t *testing.T, change func(*task.Options)) *shim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configure(t, "")
+	files.Configure(t, "")
 	s := &shim{host: fakeguest.New(dir), events: &publisher{changed: make(chan struct{})}}
 	opts := task.Options{
 		ID: sandboxID, Namespace: "test", Platform: s.host.Platform(), Publisher: s.events,
@@ -182,16 +183,6 @@ func (s *shim) checkStopped(t *testing.T) {
 	for _, what := range left {
 		t.Errorf("left: %s", what)
 	}
-}
-
-// configure writes the configuration file that the service reads.
-func configure(t *testing.T, text string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "configuration.toml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KATA_CONF_FILE", file)
 }
 
 // bundle makes a bundle with those annotations, given as key and value.

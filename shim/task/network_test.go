@@ -10,6 +10,8 @@ import (
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 // withNetNS rewrites a bundle's spec: it sets the path of the network namespace,
@@ -58,7 +60,7 @@ func TestHostNetwork(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newShim(t, nil)
-			configure(t, test.config)
+			files.Configure(t, test.config)
 			var kind []string
 			if test.pod {
 				kind = []string{"io.kubernetes.cri.container-type", "sandbox"}

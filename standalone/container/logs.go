@@ -109,8 +109,8 @@ func (r *logReader) readBut(rest int) error {
 	return nil
 }
 
-// begin opens both files of a log. They may be replaced meanwhile: the newer one is
-// opened first, and the older one is the one before it only if they are the newest still.
+// begin opens both files of a log. The log may be rotated meanwhile. The newer file is
+// opened first; the older one directly precedes it only if both are still current.
 func (r *logReader) begin() error {
 	for {
 		newer, err1 := r.openFile(logFile)

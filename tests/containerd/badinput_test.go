@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -103,6 +104,19 @@ func TestProcessWithoutArgs(t *testing.T) {
 			return nil
 		}
 		wantError(t, create(ctx, d, harness.ContainerConfig{Name: "noargs", Spec: []oci.SpecOpts{noArgs}}), "args")
+	})
+}
+
+// A spec is one message to the guest, which takes 4 MiB (docs/compat.md).
+func TestSpecIsTooLong(t *testing.T) {
+	needVM(t)
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		long := oci.WithEnv([]string{"LONG=" + strings.Repeat("x", 5<<20)})
+		err := create(ctx, d, harness.ContainerConfig{Name: "long", Args: []string{"true"}, Spec: []oci.SpecOpts{long}})
+		wantError(t, err)
+		if !errdefs.IsResourceExhausted(err) {
+			t.Errorf("the error is not that of a resource that is exhausted: %.300v", err)
+		}
 	})
 }
 

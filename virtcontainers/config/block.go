@@ -98,7 +98,7 @@ var blockKeys = []key{
 // volumeKeys are about volumes that do not reach the guest by the share.
 var volumeKeys = []key{
 	define("runtime.disable_guest_empty_dir", true, boolean,
-		func(d *draft) *bool { return &d.Runtime.GuestEmptyDir },
+		func(d *draft) *bool { return &d.guestEmptyDir },
 		"Share emptyDir volumes on disk with the guest as directories of the host. With false each is a disk of the guest, as with "+
 			"emptydir_mode = \"block-plain\". The kubelet measures the use of both.").
 		negated(),

@@ -159,10 +159,11 @@ func TestBuild(t *testing.T) {
 				h.DumpDir, h.DumpPaging, h.Firmware = "/var/crash", true, "/OVMF.fd"
 				h.EntropySource, h.ExtraMonitor, h.IOThreads, h.IndepIOThreads = "/dev/hwrng", MonitorQMPPretty, true, 3
 			}},
-		{"volumes", "[runtime]\ndisable_guest_empty_dir=false\nemptydir_mode='block-plain'\nkubelet_root_dir='/k'\nsandbox_bind_mounts=['/a','/b:rw','/c:ro']",
+		{"emptyDir by its older name", "[runtime]\ndisable_guest_empty_dir=false\n", func(c *Config) { c.Runtime.EmptyDirMode = EmptyDirBlock }},
+		{"volumes", "[runtime]\nemptydir_mode='block-plain'\nkubelet_root_dir='/k'\nsandbox_bind_mounts=['/a','/b:rw','/c:ro']",
 			func(c *Config) {
 				r := &c.Runtime
-				r.GuestEmptyDir, r.EmptyDirMode, r.KubeletDir = true, EmptyDirBlock, "/k"
+				r.EmptyDirMode, r.KubeletDir = EmptyDirBlock, "/k"
 				r.SandboxBindMounts = []string{"/a", "/b:rw", "/c:ro"}
 			}},
 		{"inline tables and dotted keys", "agent = {kata = {kernel_modules = ['a b=c']}}\nruntime.create_container_timeout = 5",

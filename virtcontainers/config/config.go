@@ -234,8 +234,6 @@ type Runtime struct {
 	// guest, its storages included; at least one second. The operator's, without
 	// annotations, also bounds its deletion and each change of the pod's network.
 	CreateContainerTimeout time.Duration
-	// GuestEmptyDir has the same effect as EmptyDirBlock.
-	GuestEmptyDir bool
 	// EmptyDirMode is how emptyDir volumes on the host reach the guest:
 	// EmptyDirShared or EmptyDirBlock.
 	EmptyDirMode string

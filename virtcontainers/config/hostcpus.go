@@ -13,9 +13,9 @@ import (
 // Documentation/admin-guide/cputopology.rst).
 const onlineFile = "/sys/devices/system/cpu/online"
 
-// HostCPUs returns how many CPUs the host has. It does not depend on those that this
-// process may use, as runtime.NumCPU does: that of a process that a pod's shim starts
-// has the pod's cpuset, and other pods use what it makes.
+// HostCPUs returns how many CPUs of the host are online. runtime.NumCPU counts only those
+// that this process may use: a process that a pod's shim has started is bound to the pod's
+// cpuset, but what it makes is for other pods too.
 func HostCPUs() int {
 	online, err := os.ReadFile(onlineFile)
 	if err == nil {

@@ -54,6 +54,8 @@ type draft struct {
 	vcpus float64
 	// maxVCPUs is default_maxvcpus as written; 0 means all host CPUs.
 	maxVCPUs uint32
+	// guestEmptyDir has the same effect as EmptyDirBlock.
+	guestEmptyDir bool
 }
 
 // define declares a key that sets a field of the draft.

@@ -33,6 +33,9 @@ func (d *draft) resolve() {
 		d.warnf("hypervisor.qemu.file_mem_backend = %q is ignored: enable_hugepages takes the memory from huge pages", m.Dir)
 		m.Dir = ""
 	}
+	if d.guestEmptyDir {
+		d.Runtime.EmptyDirMode = EmptyDirBlock
+	}
 	d.resolveUsers()
 }
 

@@ -31,11 +31,12 @@ type Agent struct {
 	server     *ttrpc.Server
 	rpc        *listener
 	conns      map[*net.UnixConn]struct{}
+	stage      stage
 	containers map[string]*container
 	// saved is what saved machines had in their guests, and loaded what the next
 	// machine continues with; nil for one that boots.
-	saved  []map[string]*container
-	loaded map[string]*container
+	saved  []*memory
+	loaded *memory
 	events *eventQueue
 	logs   *net.UnixConn
 	// life ends with the machine.
@@ -62,8 +63,16 @@ type Agent struct {
 	processes []*tasktypes.ProcessInfo
 }
 
-// NewAgent returns an agent that is up, without a machine; Die ends it.
+// NewAgent returns an agent that is up, without a machine; its guest has its pod. Die
+// ends it.
 func NewAgent() *Agent {
+	a := NewBareAgent()
+	a.stage = ready
+	return a
+}
+
+// NewBareAgent is NewAgent for a guest that has no pod yet.
+func NewBareAgent() *Agent {
 	a := &Agent{script: newScript()}
 	a.reset()
 	return a
@@ -77,7 +86,8 @@ func (a *Agent) reset() {
 	defer a.mu.Unlock()
 	a.up = true
 	a.life, a.end = context.WithCancel(context.Background())
-	a.conns, a.containers = make(map[*net.UnixConn]struct{}), loaded
+	a.conns = make(map[*net.UnixConn]struct{})
+	a.stage, a.containers = loaded.stage, loaded.containers
 	a.events, a.rpc, a.setup, a.logs = newEventQueue(), newListener(), nil, nil
 	a.prepared, a.rejoined = nil, nil
 	a.server = a.newServer()

@@ -14,7 +14,7 @@ import (
 // This guest answers as the agent does.
 func TestContract(t *testing.T) {
 	apitest.Run(t, func(t *testing.T) apitest.Guest {
-		agent := fakeguest.NewAgent()
+		agent := fakeguest.NewBareAgent()
 		t.Cleanup(agent.Die)
 		return apitest.Guest{
 			Dial:  func(ctx context.Context, port uint32) (net.Conn, error) { return agent.Dial(ctx, port) },

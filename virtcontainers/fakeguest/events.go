@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // HoldEvents keeps events from the host until release is called.
@@ -14,9 +15,12 @@ func (a *Agent) HoldEvents() (release func()) {
 	return func() { q.hold(false) }
 }
 
-// eventQueue keeps events until they are taken.
+// eventQueue keeps events until they are sent.
 type eventQueue struct {
-	mu      sync.Mutex // guards what follows
+	reading ctxmutex.Mutex // held by the stream that sends them
+
+	mu      sync.Mutex         // guards what follows
+	reader  context.CancelFunc // ends that stream
 	events  []*api.Event
 	taken   int
 	held    bool
@@ -24,7 +28,9 @@ type eventQueue struct {
 	changed chan struct{}
 }
 
-func newEventQueue() *eventQueue { return &eventQueue{changed: make(chan struct{})} }
+func newEventQueue() *eventQueue {
+	return &eventQueue{changed: make(chan struct{}), reader: func() {}, reading: ctxmutex.New()}
+}
 
 func (q *eventQueue) add(ev *api.Event) {
 	q.mu.Lock()
@@ -53,26 +59,66 @@ func (q *eventQueue) notify() {
 	q.changed = make(chan struct{})
 }
 
-// next waits for an event; it returns false if there will be none.
-func (q *eventQueue) next(ctx context.Context) (*api.Event, bool) {
+// stream sends events as they come, in place of an earlier stream. It returns nil once
+// the queue is closed and empty.
+func (q *eventQueue) stream(ctx context.Context, send func(*api.Event) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	q.replaceReader(cancel)
+	if err := q.reading.Lock(ctx); err != nil {
+		return err
+	}
+	defer q.reading.Unlock()
+	for {
+		ev, err := q.next(ctx)
+		if ev == nil || err != nil {
+			return err
+		}
+		if err := send(ev); err != nil {
+			return err
+		}
+		q.drop(ev)
+	}
+}
+
+// replaceReader ends the stream that sends the events.
+func (q *eventQueue) replaceReader(cancel context.CancelFunc) {
+	q.mu.Lock()
+	before := q.reader
+	q.reader = cancel
+	q.mu.Unlock()
+	before()
+}
+
+// drop removes an event that was sent.
+func (q *eventQueue) drop(ev *api.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.taken++
+	if len(q.events) > 0 && q.events[0] == ev {
+		q.events = q.events[1:]
+	}
+}
+
+// next waits for an event, and leaves it in the queue. It returns nil if the queue is
+// closed, and an error once ctx ends.
+func (q *eventQueue) next(ctx context.Context) (*api.Event, error) {
 	for {
 		q.mu.Lock()
 		changed, closed := q.changed, q.closed
 		if len(q.events) > 0 && !q.held && ctx.Err() == nil { // otherwise it is for the next stream
 			ev := q.events[0]
-			q.events = q.events[1:]
-			q.taken++
 			q.mu.Unlock()
-			return ev, true
+			return ev, nil
 		}
 		q.mu.Unlock()
 		if closed {
-			return nil, false
+			return nil, nil //nolint:nilnil // no event, and no error
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, false
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -27,10 +27,12 @@ func (s guestService) Hello(ctx context.Context, req *api.HelloRequest) (*api.He
 
 // SetClock implements the Guest service. It sets nothing.
 func (s guestService) SetClock(ctx context.Context, req *api.SetClockRequest) (*api.SetClockResponse, error) {
-	if err := s.agent.enter(ctx, "SetClock", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	return &api.SetClockResponse{}, nil
+	return answer(ctx, s.agent, "SetClock", req, func() (*api.SetClockResponse, error) {
+		if !req.GetHostTime().IsValid() {
+			return nil, fmt.Errorf("set clock: the time is missing or invalid: %w", errdefs.ErrInvalidArgument)
+		}
+		return &api.SetClockResponse{}, nil
+	})
 }
 
 // AdjustClock implements the Guest service. The clock is right, whatever is added.
@@ -43,16 +45,15 @@ func (s guestService) AdjustClock(ctx context.Context, req *api.AdjustClockReque
 
 // Prepare implements the Guest service.
 func (s guestService) Prepare(ctx context.Context, req *api.PrepareRequest) (*api.PrepareResponse, error) {
-	if err := s.agent.enter(ctx, "Prepare", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	if s.agent.setup != nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("prepare: the guest has a pod: %w", errdefs.ErrFailedPrecondition))
-	}
-	s.agent.prepared = req
-	return &api.PrepareResponse{}, nil
+	return answer(ctx, s.agent, "Prepare", req, func() (*api.PrepareResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		if err := s.agent.move(prepared, bare, prepared); err != nil {
+			return nil, fmt.Errorf("prepare: %w", err)
+		}
+		s.agent.prepared = req
+		return &api.PrepareResponse{}, nil
+	})
 }
 
 // Prepared is what the guest was told to mount before it had a pod; nil if it was
@@ -65,60 +66,70 @@ func (a *Agent) Prepared() *api.PrepareRequest {
 
 // SetupSandbox implements the Guest service.
 func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) (*api.SetupSandboxResponse, error) {
-	if err := s.agent.enter(ctx, "SetupSandbox", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	if n := len(s.agent.containers); n > 0 {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("set up sandbox: there are %d containers: %w", n, errdefs.ErrFailedPrecondition))
-	}
-	s.agent.setup = req
-	s.agent.events.clear()
-	return &api.SetupSandboxResponse{}, nil
+	return answer(ctx, s.agent, "SetupSandbox", req, func() (*api.SetupSandboxResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		if err := s.agent.move(failed, bare, prepared); err != nil {
+			return nil, fmt.Errorf("set up sandbox: %w", err)
+		}
+		if n := len(s.agent.containers); n > 0 {
+			return nil, fmt.Errorf("set up sandbox: there are %d containers: %w", n, errdefs.ErrFailedPrecondition)
+		}
+		s.agent.setup = req
+		s.agent.events.clear()
+		return &api.SetupSandboxResponse{}, s.agent.move(ready, failed)
+	})
 }
 
 // SetNetwork implements the Guest service. It changes nothing and says so.
 func (s guestService) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) (*api.SetNetworkResponse, error) {
-	if err := s.agent.enter(ctx, "SetNetwork", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	s.agent.network = req
-	return &api.SetNetworkResponse{}, nil
+	return answer(ctx, s.agent, "SetNetwork", req, func() (*api.SetNetworkResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		if err := s.agent.checkOpen(); err != nil {
+			return nil, fmt.Errorf("set network: %w", err)
+		}
+		s.agent.network = req
+		return &api.SetNetworkResponse{}, nil
+	})
 }
 
 // AddStorages implements the Guest service.
 func (s guestService) AddStorages(ctx context.Context, req *api.AddStoragesRequest) (*api.AddStoragesResponse, error) {
-	if err := s.agent.enter(ctx, "AddStorages", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	s.agent.storages = append(s.agent.storages, req.GetStorages()...)
-	return &api.AddStoragesResponse{}, nil
+	return answer(ctx, s.agent, "AddStorages", req, func() (*api.AddStoragesResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		if err := s.agent.checkOpen(); err != nil {
+			return nil, fmt.Errorf("add storages: %w", err)
+		}
+		s.agent.storages = append(s.agent.storages, req.GetStorages()...)
+		return &api.AddStoragesResponse{}, nil
+	})
 }
 
 // ChangeFiles implements the Guest service.
 func (s guestService) ChangeFiles(ctx context.Context, req *api.ChangeFilesRequest) (*api.ChangeFilesResponse, error) {
-	if err := s.agent.enter(ctx, "ChangeFiles", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	s.agent.files = append(s.agent.files, req.GetChanges()...)
-	return &api.ChangeFilesResponse{}, nil
+	return answer(ctx, s.agent, "ChangeFiles", req, func() (*api.ChangeFilesResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		if err := s.agent.checkOpen(); err != nil {
+			return nil, fmt.Errorf("change files: %w", err)
+		}
+		s.agent.files = append(s.agent.files, req.GetChanges()...)
+		return &api.ChangeFilesResponse{}, nil
+	})
 }
 
 // ReadFile implements the Guest service.
 func (s guestService) ReadFile(ctx context.Context, req *api.ReadFileRequest) (*api.ReadFileResponse, error) {
-	if err := s.agent.enter(ctx, "ReadFile", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	return &api.ReadFileResponse{Content: s.agent.written}, nil
+	return answer(ctx, s.agent, "ReadFile", req, func() (*api.ReadFileResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		if err := s.agent.checkOpen(); err != nil {
+			return nil, fmt.Errorf("read file: %w", err)
+		}
+		return &api.ReadFileResponse{Content: s.agent.written}, nil
+	})
 }
 
 // SetFile sets what the agent answers to ReadFile.
@@ -170,25 +181,22 @@ func (a *Agent) Remember(timeline *api.TimelineResponse) {
 
 // VolumeStats implements the Guest service.
 func (s guestService) VolumeStats(ctx context.Context, req *api.VolumeStatsRequest) (*api.VolumeStatsResponse, error) {
-	if err := s.agent.enter(ctx, "VolumeStats", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	stats, err := s.agent.volume(req.GetTarget())
-	return stats, errgrpc.ToGRPC(err)
+	return answer(ctx, s.agent, "VolumeStats", req, func() (*api.VolumeStatsResponse, error) {
+		return s.agent.volume(req.GetTarget())
+	})
 }
 
 // GrowVolume implements the Guest service: the file system is the disk.
 func (s guestService) GrowVolume(ctx context.Context, req *api.GrowVolumeRequest) (*api.GrowVolumeResponse, error) {
-	if err := s.agent.enter(ctx, "GrowVolume", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	stats, err := s.agent.volume(req.GetTarget())
-	if err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	grown := &api.VolumeStatsResponse{TotalBytes: req.GetDiskBytes(), AvailableBytes: req.GetDiskBytes() - stats.GetUsedBytes(), UsedBytes: stats.GetUsedBytes()}
-	s.agent.Mount(req.GetTarget(), grown)
-	return &api.GrowVolumeResponse{}, nil
+	return answer(ctx, s.agent, "GrowVolume", req, func() (*api.GrowVolumeResponse, error) {
+		stats, err := s.agent.volume(req.GetTarget())
+		if err != nil {
+			return nil, err
+		}
+		used, total := stats.GetUsedBytes(), req.GetDiskBytes()
+		s.agent.Mount(req.GetTarget(), &api.VolumeStatsResponse{TotalBytes: total, AvailableBytes: total - used, UsedBytes: used})
+		return &api.GrowVolumeResponse{}, nil
+	})
 }
 
 // Mount has a file system on the target of a storage.
@@ -204,6 +212,9 @@ func (a *Agent) Mount(target string, stats *api.VolumeStatsResponse) {
 func (a *Agent) volume(target string) (*api.VolumeStatsResponse, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := a.checkOpen(); err != nil {
+		return nil, fmt.Errorf("volume %q: %w", target, err)
+	}
 	stats, ok := a.volumes[target]
 	if !ok {
 		return nil, fmt.Errorf("volume %q: no disk is mounted there: %w", target, errdefs.ErrNotFound)
@@ -213,7 +224,10 @@ func (a *Agent) volume(target string) (*api.VolumeStatsResponse, error) {
 
 // KeepMounts implements the Guest service: no container has mounts.
 func (s guestService) KeepMounts(ctx context.Context, req *api.KeepMountsRequest) (*api.KeepMountsResponse, error) {
-	return &api.KeepMountsResponse{}, errgrpc.ToGRPC(s.agent.enter(ctx, "KeepMounts", req))
+	return answer(ctx, s.agent, "KeepMounts", req, func() (*api.KeepMountsResponse, error) {
+		_, _, err := s.agent.find(req.GetContainerId(), "")
+		return &api.KeepMountsResponse{}, err
+	})
 }
 
 // PowerOff implements the Guest service.
@@ -226,16 +240,7 @@ func (s guestService) Events(ctx context.Context, req *api.EventsRequest, out ap
 	if err := s.agent.enter(ctx, "Events", req); err != nil {
 		return errgrpc.ToGRPC(err)
 	}
-	queue := s.agent.queue()
-	for {
-		ev, ok := queue.next(ctx)
-		if !ok {
-			return nil
-		}
-		if err := out.Send(ev); err != nil {
-			return err
-		}
-	}
+	return s.agent.queue().stream(ctx, out.Send)
 }
 
 // Speak makes the agent report a protocol version; 0 is the real one.

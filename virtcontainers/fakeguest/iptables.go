@@ -6,34 +6,44 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/katabox/katabox/agent/api"
 )
 
 // GetIPTables implements the Guest service: it returns what was set.
 func (s guestService) GetIPTables(ctx context.Context, req *api.GetIPTablesRequest) (*api.GetIPTablesResponse, error) {
-	if err := s.agent.enter(ctx, "GetIPTables", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	return &api.GetIPTablesResponse{Rules: s.agent.tables[req.GetIpv6()]}, nil
+	return answer(ctx, s.agent, "GetIPTables", req, func() (*api.GetIPTablesResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		if err := s.agent.checkOpen(); err != nil {
+			return nil, fmt.Errorf("get iptables: %w", err)
+		}
+		return &api.GetIPTablesResponse{Rules: s.agent.tables[req.GetIpv6()]}, nil
+	})
 }
 
 // SetIPTables implements the Guest service: rules end with COMMIT.
 func (s guestService) SetIPTables(ctx context.Context, req *api.SetIPTablesRequest) (*api.SetIPTablesResponse, error) {
-	if err := s.agent.enter(ctx, "SetIPTables", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
+	return answer(ctx, s.agent, "SetIPTables", req, func() (*api.SetIPTablesResponse, error) {
+		return &api.SetIPTablesResponse{}, s.agent.restoreTables(req)
+	})
+}
+
+func (a *Agent) restoreTables(req *api.SetIPTablesRequest) error {
+	a.mu.Lock()
+	err := a.checkOpen()
+	a.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("set iptables: %w", err)
 	}
 	if size := len(req.GetRules()); size > api.MaxIPTables {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("rules of %d bytes: %w", size, errdefs.ErrInvalidArgument))
+		return fmt.Errorf("rules of %d bytes: %w", size, errdefs.ErrInvalidArgument)
 	}
 	if !bytes.HasSuffix(req.GetRules(), []byte("COMMIT\n")) {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("%w: COMMIT expected", errdefs.ErrUnknown))
+		return fmt.Errorf("%w: COMMIT expected", errdefs.ErrUnknown)
 	}
-	s.agent.SetTables(req.GetIpv6(), req.GetRules())
-	return &api.SetIPTablesResponse{}, nil
+	a.SetTables(req.GetIpv6(), req.GetRules())
+	return nil
 }
 
 // SetTables sets what the agent answers to GetIPTables.

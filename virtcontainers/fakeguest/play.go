@@ -56,7 +56,7 @@ func (a *Agent) finish(p *process, status uint32) {
 // warmUp has a process that was started before there is a pod run to its end: it
 // is that of package warmup.
 func (a *Agent) warmUp(p *process) error {
-	if a.Prepared() == nil || a.Setup() != nil {
+	if !a.isStage(prepared) {
 		return nil
 	}
 	if err := p.write(api.Stream_STREAM_STDOUT, warmup.Output); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
@@ -161,26 +160,38 @@ func (p *process) run(ctx context.Context, err error) error {
 		p.state = running
 		return nil
 	}
-	p.state, p.status = stopped, 255
+	p.state, p.status = stopped, neverStarted
 	close(p.ended)
 	return err
 }
 
-// killStarting sends a signal to a process that is being started.
-func (p *process) killStarting(signal uint32) error {
-	if signal != uint32(unix.SIGKILL) {
+// neverStarted is the status of a process that could not be started, or was deleted
+// before.
+const neverStarted = 255
+
+// reachable returns why no signal reaches the process, or nil. An init is there before
+// its start, and waits for it.
+func (p *process) reachable() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.state == stopped:
+		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+	case p.execID != "" && (p.state == created || p.state == starting):
 		return fmt.Errorf("it is not started: %w", errdefs.ErrFailedPrecondition)
 	}
-	p.doom()
 	return nil
 }
 
-// doom has a process that is being started end then. It reports whether it is one.
+// doom has an exec that is being started end then. It reports whether the process is one.
 func (p *process) doom() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.doomed = p.doomed || p.state == starting
-	return p.state == starting
+	if p.execID == "" || p.state != starting {
+		return false
+	}
+	p.doomed = true
+	return true
 }
 
 // awaitEnd waits for the end of a doomed process. It reports false if ctx ends first;
@@ -247,11 +258,12 @@ func (p *process) write(kind api.Stream, text string) error {
 	return err
 }
 
-// end ends the process; it returns nil if the process had already ended.
-func (p *process) end(status uint32) *api.Exit {
+// end ends the process if it is in one of the given states; without any, unless it has
+// ended. It returns nil if it has not ended the process.
+func (p *process) end(status uint32, in ...state) *api.Exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state == stopped {
+	if p.state == stopped || len(in) > 0 && !slices.Contains(in, p.state) {
 		return nil
 	}
 	p.state, p.status = stopped, status

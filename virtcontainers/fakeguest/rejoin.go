@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
 // Rejoin implements the Guest service.
@@ -27,7 +28,13 @@ func (a *Agent) Rejoined() *api.RejoinRequest {
 func (a *Agent) rejoin(req *api.RejoinRequest) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := a.checkOpen(); err != nil {
+		return fmt.Errorf("rejoin: %w", err)
+	}
 	for _, r := range req.GetContainers() {
+		if err := bundle.CheckID(r.GetTo()); err != nil {
+			return fmt.Errorf("rejoin: %w", err)
+		}
 		if a.containers[r.GetFrom()] == nil {
 			return fmt.Errorf("rejoin: container %s: %w", r.GetFrom(), errdefs.ErrNotFound)
 		}

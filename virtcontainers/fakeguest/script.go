@@ -48,8 +48,9 @@ func (a *Agent) Hook(method string, h Hook) {
 	a.script.hooks[method] = h
 }
 
-// After sets the function that is called after a call of a Task method has
-// taken effect and before its answer; nil removes it.
+// After sets the function that is called after a call of a Task method, or of a
+// Guest method that changes the guest, has taken effect and before its answer; nil
+// removes it.
 func (a *Agent) After(method string, h Hook) {
 	a.script.mu.Lock()
 	defer a.script.mu.Unlock()

@@ -40,7 +40,7 @@ func (m *machine) LoadAll(ctx context.Context, state *os.File) error {
 func (a *Agent) save() (number int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.saved = append(a.saved, copied(a.containers))
+	a.saved = append(a.saved, (&memory{a.stage, a.containers}).copied())
 	return len(a.saved) - 1
 }
 
@@ -50,25 +50,31 @@ func (a *Agent) load(number int) error {
 	if number < 0 || number >= len(a.saved) {
 		return fmt.Errorf("load guest %d of %d: %w", number, len(a.saved), errdefs.ErrNotFound)
 	}
-	a.loaded = copied(a.saved[number])
+	a.loaded = a.saved[number].copied()
 	return nil
 }
 
-// takeLoaded returns the containers of the next machine: none, if it boots.
-func (a *Agent) takeLoaded() map[string]*container {
+// takeLoaded returns what the next machine continues with: nothing, if it boots.
+func (a *Agent) takeLoaded() *memory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	loaded := a.loaded
 	a.loaded = nil
 	if loaded == nil {
-		loaded = make(map[string]*container)
+		loaded = &memory{containers: make(map[string]*container)}
 	}
 	return loaded
 }
 
-func copied(containers map[string]*container) map[string]*container {
+// memory is what a saved machine has of its guest.
+type memory struct {
+	stage      stage
+	containers map[string]*container
+}
+
+func (m *memory) copied() *memory {
 	all := make(map[string]*container)
-	for id, c := range containers {
+	for id, c := range m.containers {
 		c.mu.Lock()
 		next := &container{id: c.id, config: c.config, init: c.init.copied(), execs: make(map[string]*process)}
 		for execID, p := range c.execs {
@@ -77,7 +83,7 @@ func copied(containers map[string]*container) map[string]*container {
 		c.mu.Unlock()
 		all[id] = next
 	}
-	return all
+	return &memory{m.stage, all}
 }
 
 // copied returns the process without its connections.

@@ -8,10 +8,12 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
 // taskService is the Task service of the agent, as far as the host calls it.
@@ -39,12 +41,18 @@ func answer[Resp any](ctx context.Context, a *Agent, method string, req proto.Me
 // Create implements the Task service.
 func (s taskService) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	return answer(ctx, s.agent, "Create", r, func() (*task.CreateTaskResponse, error) {
+		if err := bundle.CheckID(r.ID); err != nil {
+			return nil, fmt.Errorf("container: %w", err)
+		}
 		var config api.ContainerConfig
 		if err := proto.Unmarshal(r.GetOptions().GetValue(), &config); err != nil {
 			return nil, fmt.Errorf("decode container: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
 		s.agent.mu.Lock()
 		defer s.agent.mu.Unlock()
+		if err := s.agent.checkOpen(); err != nil {
+			return nil, fmt.Errorf("container %s: %w", r.ID, err)
+		}
 		if _, taken := s.agent.containers[r.ID]; taken {
 			return nil, fmt.Errorf("container %s: %w", r.ID, errdefs.ErrAlreadyExists)
 		}
@@ -83,6 +91,9 @@ func (s taskService) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 // Exec implements the Task service.
 func (s taskService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
 	return answer(ctx, s.agent, "Exec", r, func() (*emptypb.Empty, error) {
+		if err := bundle.CheckID(r.ExecID); err != nil {
+			return nil, fmt.Errorf("exec: %w", err)
+		}
 		c, init, err := s.agent.find(r.ID, "")
 		if err != nil {
 			return nil, err
@@ -100,20 +111,20 @@ func (s taskService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emp
 	})
 }
 
-// Kill implements the Task service: every signal ends what it reaches.
+// Kill implements the Task service: every signal but 0 ends what it reaches.
 func (s taskService) Kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty, error) {
 	return answer(ctx, s.agent, "Kill", r, func() (*emptypb.Empty, error) {
 		_, p, err := s.agent.find(r.ID, r.ExecID)
 		if err != nil {
 			return nil, err
 		}
-		if p.is(stopped) {
-			return nil, fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+		if r.Signal == uint32(unix.SIGKILL) && p.doom() {
+			return &emptypb.Empty{}, nil
 		}
-		if p.is(starting) {
-			return &emptypb.Empty{}, p.killStarting(r.Signal)
+		if err := p.reachable(); err != nil {
+			return nil, err
 		}
-		if !p.isDeaf() {
+		if r.Signal != 0 && !p.isDeaf() {
 			err = s.agent.Exit(r.ID, r.ExecID, 128+r.Signal)
 		}
 		return &emptypb.Empty{}, err
@@ -149,15 +160,29 @@ func (s taskService) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 		if err != nil {
 			return nil, err
 		}
-		if p.doom() && !p.awaitEnd(ctx) {
-			return nil, fmt.Errorf("delete: it is being started: %w", ctx.Err())
+		if err := s.agent.endUnstarted(ctx, r.ID, p); err != nil {
+			return nil, err
 		}
-		if p.is(running) || p.is(paused) {
+		if !p.is(stopped) {
 			return nil, fmt.Errorf("delete: it is running: %w", errdefs.ErrFailedPrecondition)
 		}
 		s.agent.forget(c, p)
 		return &task.DeleteResponse{ExitStatus: p.status}, nil
 	})
+}
+
+// endUnstarted ends a process that does not run yet, for Delete.
+func (a *Agent) endUnstarted(ctx context.Context, id string, p *process) error {
+	if p.execID != "" && p.end(neverStarted, created) != nil { // no exit is reported
+		return nil
+	}
+	if p.is(created) && !p.isDeaf() {
+		return a.Exit(id, "", 128+uint32(unix.SIGKILL))
+	}
+	if (p.is(created) || p.doom()) && !p.awaitEnd(ctx) {
+		return fmt.Errorf("delete: it is being started: %w", ctx.Err())
+	}
+	return nil
 }
 
 // forget removes an exec, or with its init a container.

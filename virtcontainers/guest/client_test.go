@@ -114,7 +114,7 @@ func TestConnectToGarbage(t *testing.T) {
 }
 
 func TestSetupSandbox(t *testing.T) {
-	a := newAgent(t)
+	a := newBareAgent(t)
 	c := connect(t, a)
 	before := time.Now()
 	if err := c.SetupSandbox(t.Context(), &api.SetupSandboxRequest{SandboxId: "s"}); err != nil {
@@ -125,6 +125,8 @@ func TestSetupSandbox(t *testing.T) {
 		t.Errorf("the agent was told %v", got)
 	}
 	first := got.GetEntropy()
+	a = newBareAgent(t)
+	c = connect(t, a)
 	if err := c.SetupSandbox(t.Context(), &api.SetupSandboxRequest{}); err != nil {
 		t.Fatal(err)
 	}

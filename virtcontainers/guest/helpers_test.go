@@ -31,6 +31,14 @@ func newAgent(t *testing.T) *fakeguest.Agent {
 	return a
 }
 
+// newBareAgent returns an agent that is up, whose guest has no pod yet.
+func newBareAgent(t *testing.T) *fakeguest.Agent {
+	t.Helper()
+	a := fakeguest.NewBareAgent()
+	t.Cleanup(a.Die)
+	return a
+}
+
 // connect returns a client of an agent.
 func connect(t *testing.T, a *fakeguest.Agent) *guest.Client {
 	t.Helper()

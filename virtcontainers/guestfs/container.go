@@ -35,9 +35,10 @@ type Request struct {
 	// CopyRootfs has the root file system, a directory, copied into the guest.
 	CopyRootfs bool
 	// ShareID names the container's directory in the share; empty is ID. A
-	// container that continues from a saved one has that one's.
+	// restored container uses the saved container's.
 	ShareID string
-	// Saved are that one's SavedMounts; nil for a container that is made anew.
+	// Saved are the SavedMounts of the saved container; nil for a container that is not
+	// restored.
 	Saved map[string]string
 }
 

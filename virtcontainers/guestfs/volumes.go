@@ -145,7 +145,7 @@ func (p *Pod) volumeOptions() volume.Options {
 	r := p.opts.Config.Runtime
 	return volume.Options{
 		Share: p.share != nil, KubeletDir: r.KubeletDir,
-		ImageDirs:   r.GuestEmptyDir || r.EmptyDirMode == config.EmptyDirBlock,
+		ImageDirs:   r.EmptyDirMode == config.EmptyDirBlock,
 		MemoryBytes: p.opts.MemoryBytes,
 	}
 }

@@ -126,9 +126,9 @@ var (
 	shared = []string{"shared", "rshared"}
 )
 
-// mountFlags are the options that are flags of a mount. A bind mount with one of
-// them, set or cleared, has only those that it names, as with runc; one without has
-// its source's (libcontainer, mountToRootfs).
+// mountFlags are the options that are flags of a mount. As with runc, a bind mount that
+// names any of them, set or cleared, has exactly the flags that it names; one that names
+// none keeps its source's (libcontainer, mountToRootfs).
 var mountFlags = []string{
 	"async", "atime", "dev", "diratime", "dirsync", "exec", "iversion", "lazytime", "loud", "mand", "noatime", "nodev", "nodiratime", "noexec",
 	"noiversion", "nolazytime", "nomand", "norelatime", "nostrictatime", "nosuid", "nosymfollow", "relatime", "ro", "rw", "silent", "strictatime", "suid",

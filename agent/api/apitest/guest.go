@@ -18,8 +18,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Guest is an agent whose processes the test controls. It has been set up: it
-// can make containers.
+// Guest is an agent whose processes the test controls. It is new: it has no pod yet.
 type Guest struct {
 	// Dial connects to one of the agent's ports.
 	Dial func(ctx context.Context, port uint32) (net.Conn, error)

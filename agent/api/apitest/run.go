@@ -21,13 +21,22 @@ const (
 // Run tests a guest. newGuest makes one for each part.
 func Run(t *testing.T, newGuest func(*testing.T) Guest) {
 	t.Helper()
+	for name, test := range map[string]func(*host){"stages": stages, "a setup that fails": setupFails} {
+		t.Run(name, func(t *testing.T) { test(connect(t, newGuest(t))) })
+	}
 	for name, test := range map[string]func(*host){
 		"hello": hello, "what is not there": notThere, "what no agent does": never, "life": life, "order": order,
 		"streams": streams, "execs": execs, "a long start": longStart, "execs end with their init": execsEnd, "killed before its start": unstarted, "pause": pause,
 		"iptables": iptables, "park": park, "park input": parkInput, "park fails": parkFails,
-		"rejoin": rejoin,
+		"rejoin": rejoin, "invalid": invalid,
+		"deleted before its start": deleteCreated, "exec deleted before its start": deleteCreatedExec,
+		"exec killed before its start": killCreatedExec, "probe": probe, "events twice": eventsTwice,
 	} {
-		t.Run(name, func(t *testing.T) { test(connect(t, newGuest(t))) })
+		t.Run(name, func(t *testing.T) {
+			h := connect(t, newGuest(t))
+			h.must("SetupSandbox", h.setUp())
+			test(h)
+		})
 	}
 }
 
@@ -66,9 +75,10 @@ func notThere(h *host) {
 	_, stats := h.task.Stats(ctx, &task.StatsRequest{ID: "x"})
 	_, update := h.task.Update(ctx, &task.UpdateTaskRequest{ID: "x", Resources: &anypb.Any{Value: []byte("{}")}})
 	_, volume := h.guest.VolumeStats(ctx, &api.VolumeStatsRequest{Target: api.GuestFilesDir + "/x"})
+	_, keep := h.guest.KeepMounts(ctx, &api.KeepMountsRequest{ContainerId: "x"})
 	_, grow := h.guest.GrowVolume(ctx, &api.GrowVolumeRequest{Target: api.GuestFilesDir + "/x", DiskBytes: 1 << 20})
 	for what, err := range map[string]error{
-		"VolumeStats": volume, "GrowVolume": grow,
+		"VolumeStats": volume, "GrowVolume": grow, "KeepMounts": keep,
 		"Pids": pids, "Pause": pause, "Resume": resume, "Stats": stats, "Update": update, "Exec": h.exec("x", "e"),
 	} {
 		h.want(what, err, errdefs.IsNotFound)

@@ -245,10 +245,17 @@ func (fs *FS) fsync(_ *Thread, r *wire.Request) unix.Errno {
 	return errnoOf(unix.Fsync(h.fd))
 }
 
+// fallocateModes are the modes that Linux's FUSE client sends (fs/fuse/file.c,
+// fuse_file_fallocate).
+const fallocateModes = unix.FALLOC_FL_KEEP_SIZE | unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_ZERO_RANGE
+
 func (fs *FS) fallocate(t *Thread, r *wire.Request) unix.Errno {
 	in, _ := wire.In[fuse.FallocateIn](r)
 	if in == nil {
 		return unix.EINVAL
+	}
+	if in.Mode&^fallocateModes != 0 {
+		return unix.EOPNOTSUPP
 	}
 	h, errno := fs.handles.use(in.Fh, false)
 	if errno != 0 {

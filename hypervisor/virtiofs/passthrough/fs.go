@@ -41,6 +41,10 @@ type FS struct {
 	session atomic.Uint64 // newSession
 }
 
+// descriptorsOf returns how many descriptors an FS uses by default, of those that the
+// process may have. The guest may have half of them open.
+func descriptorsOf(limit uint64) int { return int(min(limit/2, 1<<16)) }
+
 // New makes an FS, which serves one guest and has no threads.
 func New(opts Options) (*FS, error) {
 	if opts.Descriptors == 0 {
@@ -48,7 +52,7 @@ func New(opts Options) (*FS, error) {
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			return nil, fmt.Errorf("read the limit of open files: %w", err)
 		}
-		opts.Descriptors = int(min(limit.Cur/2, 1<<16))
+		opts.Descriptors = descriptorsOf(limit.Cur)
 	}
 	if opts.Requests == nil {
 		opts.Requests = func() int { return MaxRequests }

@@ -52,9 +52,6 @@ func (c *Console) Type(text string) error {
 	return nil
 }
 
-// Done is closed when nothing more is read.
-func (c *Console) Done() <-chan struct{} { return c.done }
-
 // Wait waits until nothing more is read: the foreground "isula run" returns
 // then.
 func (c *Console) Wait(ctx context.Context) error {

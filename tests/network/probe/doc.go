@@ -7,7 +7,7 @@
 //	probe serve dns://ADDR                  a DNS server, by UDP and TCP
 //	probe serve unix:///PATH                echo, at a UNIX socket; or unixpacket, peercred
 //	probe check tcp://ADDR?bytes=N ...      one line "ok ..." for each, or an error
-//	probe file USE PATH                     locks, mappings, attributes; "ok", or an error
+//	probe file USE PATH                     locks, mappings, attributes, what shares refuse; "ok", or an error
 //	probe hold FIFO FIFO PATH ...           what open files show, on request
 //	probe ports HOST FROM:TO ...            connections that are refused, and ports of listeners
 //	probe state                             the network as lines that can be compared

@@ -31,15 +31,22 @@ func lockRange(f *os.File) error {
 }
 
 func useFile(args []string, out io.Writer) error {
-	if len(args) != 2 || fileUses[args[0]] == nil {
-		return fmt.Errorf("want flock, setlk, mmap, answer, ask, xattr, acl or fsync, and a path")
+	if len(args) != 2 {
+		return fmt.Errorf("want a use and a path")
+	}
+	use := fileUses[args[0]]
+	if use == nil {
+		use = shareUses[args[0]]
+	}
+	if use == nil {
+		return fmt.Errorf("unknown use %q of a file", args[0])
 	}
 	f, err := os.OpenFile(args[1], os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	if err := fileUses[args[0]](f, out); err != nil {
+	if err := use(f, out); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(out, "ok")

@@ -143,7 +143,7 @@ func (p *Pool) use(ctx context.Context, src Source) (*Disk, error) {
 func (p *Pool) ready(ctx context.Context, e *entry, f *found, src Source) error {
 	if e.kept { // The machine may still attach or unplug it at any time: the disk is unusable.
 		if err := p.detach(ctx, e); err != nil {
-			return fmt.Errorf("what an earlier attempt to attach or detach it left is still there: %w", err)
+			return fmt.Errorf("an earlier attach or detach of this disk is not finished: %w", err)
 		}
 	}
 	if e.id == "" {

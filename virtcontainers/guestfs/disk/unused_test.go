@@ -72,7 +72,7 @@ func TestUnconfirmedDisk(t *testing.T) {
 			t.Errorf("stuck %t: a disk without a user: %t", stuck, got)
 		}
 		if stuck {
-			if _, err := p.Use(t.Context(), src); err == nil || !strings.Contains(err.Error(), "earlier attempt") {
+			if _, err := p.Use(t.Context(), src); err == nil || !strings.Contains(err.Error(), "an earlier attach or detach of this disk is not finished") {
 				t.Errorf("Use while the machine does not answer: %v", err)
 			}
 			checkAttached(t, m.VM, "disk-1")

@@ -52,7 +52,7 @@ func containerPath(cgroupsPath string) (string, error) {
 // the slice.
 func parentOf(cgroupsPath string) (string, error) {
 	if strings.ContainsAny(cgroupsPath, "\x00\n") { // the kernel allows neither in a name
-		return "", fmt.Errorf("it has a character that no cgroup's name has")
+		return "", fmt.Errorf("a cgroup's name can contain neither a NUL nor a newline")
 	}
 	slice, rest, _ := strings.Cut(cgroupsPath, ":")
 	if strings.Count(rest, ":") == 1 && !strings.Contains(slice, "/") {
