@@ -67,6 +67,20 @@ func TestHelpIsInstalled(t *testing.T) {
 	}
 }
 
+// "make install" with a PREFIX of /usr/local puts share beside it.
+func TestInstallWithShareBesideThePrefix(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	build := newBuild(t, "shim")
+	local := filepath.Join(build, "local")
+	if err := errors.Join(os.Mkdir(local, 0o755), os.Rename(filepath.Join(build, "bin"), filepath.Join(local, "bin"))); err != nil {
+		t.Fatal(err)
+	}
+	version := h.install(local).Version
+	if got := h.read(versionsDir + "/" + version + "/" + buildConfig); got != "# config\n" {
+		t.Errorf("the node's configuration is %q", got)
+	}
+}
+
 // A node without KVM gets the runtime, and is told what pods cost there.
 func TestNodeWithoutKVMIsTold(t *testing.T) {
 	for _, device := range []bool{false, true} {

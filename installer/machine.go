@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"path/filepath"
 )
 
 // Paths of the configuration that a pod reads first: the node's own, which the
-// installer leaves alone, and the build's, from the root of the build.
+// installer leaves alone, and the name of the build's.
 const (
 	ownConfig   = "/etc/kata-containers/configuration.toml"
 	buildConfig = "share/defaults/kata-containers/configuration.toml"
@@ -25,9 +24,9 @@ type Hypervisor struct {
 
 // checkMachine checks that a pod could start a machine on the node: that the
 // configuration which it would read is valid, and names a program that runs there.
-func (o *Options) checkMachine(ctx context.Context) error {
+func (o *Options) checkMachine(ctx context.Context, list []file) error {
 	n := o.node()
-	file, where := filepath.Join(o.From, buildConfig), "the default configuration"
+	file, where := source(list, buildConfig), "the default configuration"
 	if n.exists(ownConfig) {
 		var err error
 		if file, err = n.path(ownConfig); err != nil {
