@@ -1,7 +1,6 @@
 package installer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,11 +35,12 @@ func (n node) run(ctx context.Context, program string, args ...string) ([]byte, 
 	// systemctl mistakes the mounted root of the node for a chroot, in which it
 	// does nothing (systemd, docs/ENVIRONMENT.md).
 	cmd.Env = []string{"PATH=" + strings.Join(programDirs, ":"), "SYSTEMD_IGNORE_CHROOT=1"}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
 	out, err := cmd.Output()
+	if exit, ended := errors.AsType[*exec.ExitError](err); ended {
+		return nil, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, lastLine(string(exit.Stderr)))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, lastLine(stderr.String()))
+		return nil, fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
 	}
 	return out, nil
 }
