@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -86,6 +88,16 @@ func TestCheckWithoutConfiguration(t *testing.T) {
 		t.Errorf("exit %d, %q", code, errs)
 	}
 	golden(t, "check-config.txt", shorten(out, file))
+}
+
+// refusing makes one file unreadable.
+func refusing(open func(string) (io.ReadCloser, error), path string) func(string) (io.ReadCloser, error) {
+	return func(name string) (io.ReadCloser, error) {
+		if name == path {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+		}
+		return open(name)
+	}
 }
 
 func isScript(path string) error { return fmt.Errorf("%s is a script", path) }
@@ -171,6 +183,30 @@ func TestChecks(t *testing.T) {
 		{"macvtap", func(t *testing.T, f *fakeHost) {
 			f.files["proc/config.gz"] = &fstest.MapFile{Data: packed(t, strings.ReplaceAll(kernelOptions, "CONFIG_MACVTAP=m", ""))}
 		}, "[runtime]\ninternetworking_model = 'macvtap'", "traffic control", missing, "no macvtap"},
+		{"modules of another kernel", func(_ *testing.T, f *fakeHost) {
+			delete(f.files, "lib/modules/6.18.1/modules.dep")
+			delete(f.files, "lib/modules/6.18.1/modules.builtin")
+			f.files["lib/modules/6.19.0/modules.dep"] = &fstest.MapFile{Data: []byte(modulesDep)}
+		}, "", "traffic control", missing, "sch_ingress, act_mirred: the modules of the running kernel 6.18.1 are not installed"},
+		{"modules elsewhere", func(_ *testing.T, f *fakeHost) {
+			delete(f.files, "lib/modules/6.18.1/modules.dep")
+			delete(f.files, "lib/modules/6.18.1/modules.builtin")
+		}, "", "traffic control", warning, "modprobe sch_ingress && modprobe act_mirred"},
+		{"a module that is not installed", func(_ *testing.T, f *fakeHost) {
+			f.files["lib/modules/6.18.1/modules.dep"] = &fstest.MapFile{Data: []byte("kernel/net/sched/act_mirred.ko:\nkernel/sch_ingress.ko.old: \n")}
+		}, "", "traffic control", missing, "no sch_ingress: "},
+		{"a module that is loaded", func(_ *testing.T, f *fakeHost) {
+			delete(f.files, "lib/modules/6.18.1/modules.dep")
+			f.files["sys/module/sch_ingress/refcnt"] = &fstest.MapFile{}
+			f.files["sys/module/act_mirred/refcnt"] = &fstest.MapFile{}
+		}, "", "traffic control", ok, "sch_ingress, cls_u32, act_mirred (/proc/config.gz)"},
+		{"a module that became part of the kernel", func(_ *testing.T, f *fakeHost) {
+			f.files["lib/modules/6.18.1/modules.dep"] = &fstest.MapFile{}
+			f.files["lib/modules/6.18.1/modules.builtin"] = &fstest.MapFile{Data: []byte("kernel/act_mirred.ko\nkernel/sch_ingress.ko\n")}
+		}, "", "traffic control", ok, "sch_ingress"},
+		{"modules unknown", func(_ *testing.T, f *fakeHost) {
+			f.open = refusing(f.open, "/lib/modules/6.18.1/modules.dep")
+		}, "", "traffic control", warning, "modprobe sch_ingress && modprobe act_mirred"},
 		{"configuration in /boot", func(_ *testing.T, f *fakeHost) {
 			delete(f.files, "proc/config.gz")
 			f.files["boot/config-6.18.1"] = &fstest.MapFile{Data: []byte(kernelOptions)}

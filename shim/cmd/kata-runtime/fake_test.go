@@ -34,6 +34,11 @@ type fakeHost struct {
 // kernelOptions has the options that all network models need.
 const kernelOptions = "# CONFIG_X is not set\nCONFIG_NET_SCH_INGRESS=m\nCONFIG_NET_CLS_U32=y\nCONFIG_NET_ACT_MIRRED=m\nCONFIG_MACVTAP=m\n"
 
+// modulesDep lists the modules of these options, as packages of several distributions
+// have them.
+const modulesDep = "kernel/net/sched/act_mirred.ko.xz:\nkernel/net/sched/sch_ingress.ko.zst: kernel/x.ko.zst\n" +
+	"kernel/drivers/net/macvtap.ko: kernel/drivers/net/tap.ko\n"
+
 func newFakeHost(t *testing.T) *fakeHost {
 	t.Helper()
 	f := &fakeHost{
@@ -42,6 +47,8 @@ func newFakeHost(t *testing.T) *fakeHost {
 			"usr/share/kata-containers/initrd.img": {Data: []byte("initrd")},
 			"proc/meminfo":                         {Data: []byte("MemTotal:        8388608 kB\nMemAvailable:    4194304 kB\n")},
 			"proc/config.gz":                       {Data: packed(t, kernelOptions)},
+			"lib/modules/6.18.1/modules.dep":       {Data: []byte(modulesDep)},
+			"lib/modules/6.18.1/modules.builtin":   {Data: []byte("kernel/net/sched/cls_u32.ko\n")},
 			"dev/urandom":                          {},
 			"proc/sys/user/max_user_namespaces":    {Data: []byte("1000\n")},
 		},
