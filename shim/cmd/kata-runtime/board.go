@@ -26,7 +26,7 @@ func (h host) checkNamed(ctx context.Context, cfg *config.Config) []result {
 
 // checkOptions asks QEMU whether it knows what the configuration requests.
 func (h host) checkOptions(ctx context.Context, cfg *config.Config) []result {
-	return append(h.checkBoard(ctx, cfg), h.checkSeccomp(ctx, cfg)...)
+	return slices.Concat(h.checkAccelOfQEMU(ctx, cfg), h.checkBoard(ctx, cfg), h.checkDevices(ctx, cfg), h.checkSeccomp(ctx, cfg))
 }
 
 // checkBoard searches the machine type in QEMU's list. It returns nothing if QEMU

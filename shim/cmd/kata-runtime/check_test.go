@@ -90,6 +90,23 @@ func TestCheckWithoutConfiguration(t *testing.T) {
 	golden(t, "check-config.txt", shorten(out, file))
 }
 
+// lacksDevice gives the host a QEMU that was built without a device.
+func lacksDevice(name string) func(*testing.T, *fakeHost) {
+	return func(_ *testing.T, f *fakeHost) {
+		f.output = answering(f.output, "-device", strings.ReplaceAll(allDevices, fmt.Sprintf("%q", name), `"x"`))
+	}
+}
+
+// answering makes QEMU list something else.
+func answering(output func(context.Context, string, ...string) (string, error), option, list string) func(context.Context, string, ...string) (string, error) {
+	return func(ctx context.Context, name string, args ...string) (string, error) {
+		if slices.Equal(args, []string{option, "help"}) {
+			return list, nil
+		}
+		return output(ctx, name, args...)
+	}
+}
+
 // refusing makes one file unreadable.
 func refusing(open func(string) (io.ReadCloser, error), path string) func(string) (io.ReadCloser, error) {
 	return func(name string) (io.ReadCloser, error) {
@@ -139,6 +156,13 @@ func TestChecks(t *testing.T) {
 		{"no such board", nil, "hypervisor.qemu.machine_type = 'pc-q35-7.20'", "machine type", missing, "/usr/bin/qemu-system-x86_64 has no pc-q35-7.20"},
 		{"a filter", nil, "hypervisor.qemu.seccompsandbox = 'off'", "seccomp", ok, "off"},
 		{"no such filter", nil, "hypervisor.qemu.seccompsandbox = 'on,spawn=bogus'", "seccomp", missing, "invalid argument for spawn"},
+		{"a device that is not used", lacksDevice("pvpanic-pci"), "", "devices", ok, "all"},
+		{"no device for panics", lacksDevice("pvpanic-pci"), "hypervisor.qemu.guest_memory_dump_path = '/var/crash'", "devices", missing,
+			"/usr/bin/qemu-system-x86_64 has no pvpanic-pci\nno pod of this configuration starts, or none with a disk if that is what is missing\ninstall a QEMU that has it, or change hypervisor.qemu.guest_memory_dump_path"},
+		{"no bridge", lacksDevice("pci-bridge"), "", "devices", missing, "install a QEMU that has it"},
+		{"no accelerator", func(_ *testing.T, f *fakeHost) {
+			f.output = answering(f.output, "-accel", "Accelerators supported in QEMU binary:\ntcg\n")
+		}, "", "QEMU -accel", missing, "has no kvm"},
 		{"no firmware", nil, "hypervisor.qemu.firmware = '/usr/share/ovmf/OVMF.fd'", "firmware", missing, "/usr/share/ovmf/OVMF.fd"},
 		{"no mount", nil, "runtime.sandbox_bind_mounts = ['/data:rw']", "sandbox mount", missing, "/data: file does not exist"},
 		{"a mount", func(_ *testing.T, f *fakeHost) { f.files["data/x"] = &fstest.MapFile{} },

@@ -85,11 +85,40 @@ func newFakeHost(t *testing.T) *fakeHost {
 	return f
 }
 
+// allDevices has the lines of a real QEMU for the devices that machines may have.
+const allDevices = `Controller/Bridge/Hub devices:
+name "pci-bridge", bus PCI, desc "Standard PCI Bridge"
+
+Storage devices:
+name "scsi-hd", bus SCSI, desc "virtual SCSI disk"
+name "vhost-user-fs-pci", bus PCI
+name "virtio-blk-pci", bus PCI, alias "virtio-blk"
+name "virtio-scsi-pci", bus PCI, alias "virtio-scsi"
+
+Network devices:
+name "virtio-net-pci", bus PCI, alias "virtio-net"
+
+Input devices:
+name "isa-serial", bus ISA
+
+Misc devices:
+name "pvpanic-pci", bus PCI
+name "vhost-user-vsock-pci", bus PCI
+name "vhost-vsock-pci", bus PCI
+name "virtio-balloon-pci", bus PCI, alias "virtio-balloon"
+name "virtio-mem-pci", bus PCI
+name "virtio-rng-pci", bus PCI, alias "virtio-rng"
+`
+
 // fakeQEMU is a QEMU that prints that version.
 func fakeQEMU(version string, args []string) (string, error) {
 	switch {
 	case slices.Equal(args, []string{"-machine", "help"}):
 		return "Supported machines are:\nq35                  Standard PC\npc-q35-7.2           Standard PC\n", nil
+	case slices.Equal(args, []string{"-device", "help"}):
+		return allDevices, nil
+	case slices.Equal(args, []string{"-accel", "help"}):
+		return "Accelerators supported in QEMU binary:\ntcg\nkvm\n", nil
 	case slices.Contains(args, "on,spawn=bogus"):
 		return "", &exec.ExitError{Stderr: []byte("qemu: no ui\nqemu-system-x86_64: -sandbox on,spawn=bogus: invalid argument for spawn\n")}
 	case slices.Contains(args, "-sandbox"):
