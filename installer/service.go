@@ -50,6 +50,14 @@ func lastLine(text string) string {
 	return text[strings.LastIndex(text, "\n")+1:]
 }
 
+// afterRestart describes a restart, which does nothing for a service that does not run.
+func (n node) afterRestart(service string) string {
+	if processes, err := n.running(service); err == nil && len(processes) == 0 {
+		return service + " is not running, nothing was restarted"
+	}
+	return "restarted " + service
+}
+
 // restart restarts the running services whose files have changed.
 func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 	n := o.node()
@@ -81,7 +89,7 @@ func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 		if _, err := o.run(ctx, "systemctl", "try-restart", service+".service"); err != nil {
 			return nil, fmt.Errorf("the files are in place, but restarting %s failed: %w: restart it by hand, then pass --restart never", service, err)
 		}
-		o.say("restarted %s", service)
+		o.say("%s", n.afterRestart(service))
 	}
 	_, err = n.remove(pendingFile)
 	return services, err
