@@ -30,7 +30,7 @@ type Hypervisor struct {
 // empty for those of the version, and Firmware is for the program's own.
 type Machine struct{ Program, Kernel, Initrd, Firmware string }
 
-// Node is a node for Hypervisor.Check.
+// Node is a node for Hypervisor and Factory.
 type Node struct {
 	// Run runs a program of the node for at most two minutes, and returns its
 	// standard output; an exec.ExitError in the error has its standard error.
@@ -67,7 +67,7 @@ func (o *Options) checkMachine(ctx context.Context, list []file) error {
 				f.name, where, f.key, f.key)
 		}
 	}
-	if err := o.Hypervisor.Check(ctx, file, Node{Run: o.run, Path: n.path}); err != nil {
+	if err := o.Hypervisor.Check(ctx, file, o.view()); err != nil {
 		return fmt.Errorf("the node's QEMU, %s, starts no pods: %w", m.Program, err)
 	}
 	return nil
