@@ -11,8 +11,8 @@
 //
 // An upgrade is one rename of the link current. Running pods keep the files that
 // their shim was started with: a version is removed when no process uses it any
-// more. A shim finds the configuration beside itself, which names that version's
-// guest image.
+// more. A shim finds the default configuration and the guest's image beside itself,
+// in its version's directory.
 //
 // The runtime handler is registered with the engines: with containerd by a
 // drop-in or a marked block (containerd.go explains the choice), with CRI-O by a

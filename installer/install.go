@@ -28,7 +28,7 @@ func Install(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	engines, err := o.requirements(ctx)
+	engines, err := o.requirements(ctx, list)
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +53,12 @@ func Install(ctx context.Context, o Options) (*Result, error) {
 }
 
 // requirements checks what the node must have.
-func (o *Options) requirements(ctx context.Context) ([]engine, error) {
+func (o *Options) requirements(ctx context.Context, list []file) ([]engine, error) {
 	n := o.node()
 	if err := n.refuseOthers(); err != nil {
 		return nil, err
 	}
-	if err := o.checkMachine(ctx); err != nil {
+	if err := o.checkMachine(ctx, list); err != nil {
 		return nil, err
 	}
 	if !n.exists(kvm) {
@@ -72,6 +72,11 @@ func (o *Options) requirements(ctx context.Context) ([]engine, error) {
 func (o *Options) plans(ctx context.Context, engines []engine) ([]plan, error) {
 	var plans []plan
 	for _, e := range engines {
+		if c, ok := e.(containerd); ok {
+			if err := c.refuseOtherFile(); err != nil {
+				return nil, err
+			}
+		}
 		p, err := e.plan(ctx)
 		if err != nil {
 			return nil, err

@@ -67,6 +67,29 @@ func TestHelpIsInstalled(t *testing.T) {
 	}
 }
 
+// "make install" with a PREFIX of /usr/local puts share beside it.
+func TestInstallWithShareBesideThePrefix(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	build := newBuild(t, "shim")
+	local := filepath.Join(build, "local")
+	if err := errors.Join(os.Mkdir(local, 0o755), os.Rename(filepath.Join(build, "bin"), filepath.Join(local, "bin"))); err != nil {
+		t.Fatal(err)
+	}
+	version := h.install(local).Version
+	if got := h.read(versionsDir + "/" + version + "/" + buildConfig); got != "# config\n" {
+		t.Errorf("the node's configuration is %q", got)
+	}
+}
+
+// A kernel may be named by its path below /opt/kata before there is a version.
+func TestKernelOfTheBuild(t *testing.T) {
+	for _, dir := range []string{Home, current} {
+		h := newHost(t, nodes["containerd 2.x"])
+		h.file(ownConfig, qemu+" "+dir+"/share/kata-containers/vmlinux", 0o600)
+		h.install(newBuild(t, "shim"))
+	}
+}
+
 // A node without KVM gets the runtime, and is told what pods cost there.
 func TestNodeWithoutKVMIsTold(t *testing.T) {
 	for _, device := range []bool{false, true} {
@@ -273,6 +296,12 @@ func TestInstallRefusesBeforeItChanges(t *testing.T) {
 			}
 		}, "has no qemu-system-x86_64"},
 		"QEMU elsewhere": {nodes["containerd 2.x"], func(_ *Options, h *host) { h.file(ownConfig, "/opt/qemu", 0o600) }, "names: install QEMU"},
+		"no such kernel": {nodes["containerd 2.x"], func(_ *Options, h *host) {
+			h.file(ownConfig, qemu+" /usr/share/kata-containers/vmlinux", 0o600)
+		}, "the node has no file /usr/share/kata-containers/vmlinux, which " + ownConfig + " names as the kernel"},
+		"another's kernel": {nodes["containerd 2.x"], func(_ *Options, h *host) {
+			h.file(ownConfig, qemu+" "+Home+"/share/kata-containers/other", 0o600)
+		}, "the node has no file " + Home},
 		"an old QEMU": {nodes["containerd 2.x"], func(o *Options, _ *host) {
 			o.run = func(context.Context, string, ...string) ([]byte, error) {
 				return []byte("QEMU emulator version 6.2"), nil

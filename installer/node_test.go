@@ -181,28 +181,30 @@ func (h *host) tree() map[string]string {
 // qemu is the program that the build's configuration names.
 const qemu = "/usr/bin/qemu-system-x86_64"
 
-// hypervisor takes the program from a configuration's first line, without a
-// program from a line with "bad".
+// hypervisor takes the program and the kernel from the words of a configuration's
+// first line, without a program from a line with "bad".
 var hypervisor = Hypervisor{
-	Program: func(file string) (string, error) {
+	Machine: func(file string) (Machine, error) {
 		text, err := os.ReadFile(file)
 		line, _, _ := strings.Cut(string(text), "\n")
+		words := append(strings.Fields(line), "", "")
 		switch {
 		case err != nil:
-			return "", err
+			return Machine{}, err
 		case strings.Contains(line, "bad"):
-			return "", fmt.Errorf("%s: bad", file)
+			return Machine{}, fmt.Errorf("%s: bad", file)
 		case strings.HasPrefix(line, "/"):
-			return line, nil
+			return Machine{Program: words[0], Kernel: words[1]}, nil
 		default:
-			return qemu, nil
+			return Machine{Program: qemu}, nil
 		}
 	},
-	Check: func(printed string) error {
-		if !strings.Contains(printed, "7.2") {
-			return errors.New("at least 7.2 is needed")
+	Check: func(ctx context.Context, _ string, on Node) error {
+		printed, err := on.Run(ctx, qemu, "--version")
+		if err == nil && !strings.Contains(string(printed), "7.2") {
+			err = errors.New("at least 7.2 is needed")
 		}
-		return nil
+		return err
 	},
 }
 

@@ -27,6 +27,8 @@ type Options struct {
 	Force bool
 	// Hypervisor is for Install.
 	Hypervisor Hypervisor
+	// Factory is for Uninstall; its functions may be nil.
+	Factory Factory
 	// NodeName is the name of the node in Kubernetes, for its label; unused
 	// outside a pod.
 	NodeName string

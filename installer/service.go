@@ -1,7 +1,6 @@
 package installer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,11 +35,12 @@ func (n node) run(ctx context.Context, program string, args ...string) ([]byte, 
 	// systemctl mistakes the mounted root of the node for a chroot, in which it
 	// does nothing (systemd, docs/ENVIRONMENT.md).
 	cmd.Env = []string{"PATH=" + strings.Join(programDirs, ":"), "SYSTEMD_IGNORE_CHROOT=1"}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
 	out, err := cmd.Output()
+	if exit, ended := errors.AsType[*exec.ExitError](err); ended {
+		return nil, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, lastLine(string(exit.Stderr)))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, lastLine(stderr.String()))
+		return nil, fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
 	}
 	return out, nil
 }
@@ -48,6 +48,14 @@ func (n node) run(ctx context.Context, program string, args ...string) ([]byte, 
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return text[strings.LastIndex(text, "\n")+1:]
+}
+
+// afterRestart describes a restart, which does nothing for a service that does not run.
+func (n node) afterRestart(service string) string {
+	if processes, err := n.running(service); err == nil && len(processes) == 0 {
+		return service + " is not running, nothing was restarted"
+	}
+	return "restarted " + service
 }
 
 // restart restarts the running services whose files have changed.
@@ -81,7 +89,7 @@ func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 		if _, err := o.run(ctx, "systemctl", "try-restart", service+".service"); err != nil {
 			return nil, fmt.Errorf("the files are in place, but restarting %s failed: %w: restart it by hand, then pass --restart never", service, err)
 		}
-		o.say("restarted %s", service)
+		o.say("%s", n.afterRestart(service))
 	}
 	_, err = n.remove(pendingFile)
 	return services, err

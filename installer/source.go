@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 )
 
 // file is one file of a build.
@@ -35,7 +36,7 @@ func files(from string) ([]file, error) {
 		{name: "bin/" + toolName, mode: 0o755},
 		{name: "share/kata-containers/vmlinux", mode: 0o644},
 		{name: "share/kata-containers/initrd.img", mode: 0o644},
-		{name: "share/defaults/kata-containers/configuration.toml", mode: 0o644},
+		{name: buildConfig, mode: 0o644},
 	}
 	for i, f := range list {
 		path, err := find(f.name, from, filepath.Dir(from))
@@ -57,6 +58,15 @@ func files(from string) ([]file, error) {
 		}
 	}
 	return list, nil
+}
+
+// source returns where this process finds the file called name of a build.
+func source(list []file, name string) string {
+	i := slices.IndexFunc(list, func(f file) bool { return f.name == name })
+	if i < 0 {
+		return ""
+	}
+	return list[i].from
 }
 
 // help are the manual page, which packages compress, and the scripts that

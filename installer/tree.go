@@ -60,7 +60,7 @@ func (n node) addVersion(name string, list []file) error {
 	if err := os.RemoveAll(fresh); err != nil {
 		return err
 	}
-	if err := fill(fresh, dir, list); err != nil {
+	if err := fill(fresh, list); err != nil {
 		return fmt.Errorf("copy to %s: %w", dir, err)
 	}
 	if err := n.before("rename", dir); err != nil {
@@ -72,9 +72,8 @@ func (n node) addVersion(name string, list []file) error {
 	return syncPath(filepath.Dir(fresh))
 }
 
-// fill copies a build to the directory fresh, which will be dir on the node.
-func fill(fresh, dir string, list []file) error {
-	dropIn := filepath.Join(fresh, "share/defaults/kata-containers/config.d/00-install.toml")
+// fill copies a build to the directory fresh.
+func fill(fresh string, list []file) error {
 	made := map[string]bool{fresh: true}
 	for _, f := range list {
 		to := filepath.Join(fresh, f.name)
@@ -84,15 +83,6 @@ func fill(fresh, dir string, list []file) error {
 		if err := copyFile(f.from, to, f.mode); err != nil {
 			return err
 		}
-	}
-	if err := makeDirs(filepath.Dir(dropIn), made); err != nil {
-		return err
-	}
-	if err := writeNew(dropIn, guestConfig(dir)); err != nil {
-		return err
-	}
-	if err := os.Rename(dropIn+newSuffix, dropIn); err != nil {
-		return err
 	}
 	for dir := range made {
 		if err := syncPath(dir); err != nil {
@@ -115,14 +105,6 @@ func makeDirs(dir string, made map[string]bool) error {
 		}
 	}
 	return nil
-}
-
-// guestConfig returns a configuration that names the guest of the version in dir:
-// a pod whose shim has read it opens that version's guest, whatever current
-// points to by then.
-func guestConfig(dir string) []byte {
-	return fmt.Appendf(nil, "# The guest of this version.\n[hypervisor.qemu]\nkernel = %q\ninitrd = %q\n",
-		dir+"/share/kata-containers/vmlinux", dir+"/share/kata-containers/initrd.img")
 }
 
 // switchTo makes a version current: new pods use it.

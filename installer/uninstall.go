@@ -8,8 +8,9 @@ import (
 )
 
 // Uninstall undoes Install: it removes the label, so that no further pods are
-// scheduled, then the handler, and the files. It refuses while pods run, unless
-// forced: before the first change to the node, and again when no more can start.
+// scheduled, then the handler, templates and spares, and the files. It refuses while
+// pods run, unless forced: before the first change to the node, and again when no more
+// can start.
 func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -34,7 +35,11 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 		r.Labelled = true
 		o.say("removed the label %s from the node %s", NodeLabel, o.NodeName)
 	}
-	if err := o.refuseUsed(); err != nil {
+	spares, err := o.spares()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.refuseUsed(spares); err != nil {
 		return nil, err
 	}
 	if err := o.untell(r); err != nil {
@@ -43,7 +48,10 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if r.Restarted, err = o.restart(ctx); err != nil {
 		return nil, err
 	}
-	if err := o.refuseUsed(); err != nil { // until the restart pods could start
+	if err := o.destroyFactory(); err != nil {
+		return nil, err
+	}
+	if err := o.refuseUsed(nil); err != nil { // until the restart pods could start
 		return nil, err
 	}
 	if err := n.leave(); err != nil {
@@ -54,9 +62,9 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 }
 
 // refuseUsed returns an error if pods run, unless that is forced.
-func (o *Options) refuseUsed() error {
+func (o *Options) refuseUsed(spares []int) error {
 	if n := o.node(); !o.Force && n.exists(Home) {
-		return n.refuseUsed()
+		return n.refuseUsed(spares)
 	}
 	return nil
 }

@@ -2,10 +2,13 @@ package installer
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A pod that starts while the handler is being removed keeps its files; uninstall can
@@ -40,5 +43,57 @@ func TestUninstallWhileAPodStarts(t *testing.T) {
 		if _, ok := before[name]; !ok {
 			t.Errorf("%s is left", name)
 		}
+	}
+}
+
+// Spares do not keep the node from being uninstalled: they are ended, and templates are
+// removed, when no pod can make them again.
+func TestUninstallDestroysSparesAndTemplates(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	before := h.tree()
+	version := h.install(newBuild(t, "shim")).Version
+	h.file("run/vc/vm/template/memory", "", 0o600)
+	h.process(42, versionsDir+"/"+version+"/bin/"+shimName)
+	h.process(43, "/usr/bin/qemu-system-x86_64") // outside a jail
+	h.file("proc/43/cmdline", "qemu\x00-kernel\x00"+versionsDir+"/"+version+"/share/kata-containers/vmlinux\x00", 0o644)
+	h.file("proc/43/status", "Name:\tqemu\nPid:\t43\nPPid:\t42\n", 0o644)
+	o := h.options("")
+	if _, err := Uninstall(t.Context(), o); err == nil || !strings.Contains(err.Error(), "2 processes") {
+		t.Fatalf("without a factory: %v", err)
+	}
+	o.Factory = Factory{
+		Spares: func(Node) ([]int, error) { return []int{42}, nil },
+		Destroy: func(file string, on Node) error {
+			if strings.Contains(h.read("etc/containerd/config.toml"), "katabox") || h.restarts() != "containerd" {
+				t.Error("pods can still start")
+			}
+			if want := filepath.Join(h.root, versionsDir, version, buildConfig); file != want {
+				t.Errorf("the configuration is %s, want %s", file, want)
+			}
+			dir, err := on.Path("/run/vc")
+			return errors.Join(err, os.RemoveAll(dir), os.RemoveAll(filepath.Join(h.root, "proc/42")), os.RemoveAll(filepath.Join(h.root, "proc/43")))
+		},
+	}
+	h.ran = nil
+	if _, err := Uninstall(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, h.tree()); diff != "" {
+		t.Errorf("after uninstall (-want +got):\n%s", diff)
+	}
+}
+
+// A template that cannot be removed is named, and stays only if that is forced.
+func TestUninstallNamesWhatItCannotRemove(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	h.install(newBuild(t, "shim"))
+	o := h.options("")
+	o.Factory.Destroy = func(string, Node) error { return errors.New("unlinkat /run/vc/vm/template/memory: busy") }
+	if _, err := Uninstall(t.Context(), o); err == nil || !strings.Contains(err.Error(), "/run/vc/vm/template/memory") || !h.exists(Home) {
+		t.Errorf("error %v", err)
+	}
+	o.Force = true
+	if _, err := Uninstall(t.Context(), o); err != nil || h.exists(Home) {
+		t.Errorf("forced: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -107,18 +108,36 @@ func versionsOf(dir string, inVersions *regexp.Regexp) map[string]bool {
 	return found
 }
 
-// refuseUsed returns an error if pods of any version run.
-func (n node) refuseUsed() error {
+// refuseUsed returns an error if pods of any version run. Processes of spares, and
+// their children, do not count.
+func (n node) refuseUsed(spares []int) error {
 	used, err := n.used()
 	if err != nil {
 		return fmt.Errorf("%w: mount the node's root with what is mounted in it, or uninstall with --force", err)
 	}
 	pods := 0
 	for _, pids := range used {
-		pods += len(pids)
+		for _, pid := range pids {
+			if !slices.Contains(spares, pid) && !slices.Contains(spares, n.parent(pid)) {
+				pods++
+			}
+		}
 	}
 	if pods == 0 {
 		return nil
 	}
 	return fmt.Errorf("pods run on the node (%d processes use %s): remove them first, and spares by \"kata-runtime factory destroy\", or uninstall with --force", pods, Home)
+}
+
+// parent returns the parent of a process of the node, or 0 if it has ended.
+func (n node) parent(pid int) int {
+	path, err := n.path("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0
+	}
+	text, _ := os.ReadFile(path)
+	_, after, _ := strings.Cut(string(text), "\nPPid:")
+	line, _, _ := strings.Cut(after, "\n")
+	parent, _ := strconv.Atoi(strings.TrimSpace(line))
+	return parent
 }

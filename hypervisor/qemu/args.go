@@ -77,8 +77,8 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", wiring.QMPFD),
 		"-mon", "chardev=qmp,mode=control",
 		"-chardev", "stdio,id=console,signal=off",
-		"-device", "isa-serial,chardev=console",
-		"-device", fmt.Sprintf("pci-bridge,id=%s,bus=pcie.0,addr=%#x,chassis_nr=1,shpc=on", podBus, podBusSlot),
+		"-device", ModelConsole + ",chardev=console",
+		"-device", fmt.Sprintf("%s,id=%s,bus=pcie.0,addr=%#x,chassis_nr=1,shpc=on", ModelBridge, podBus, podBusSlot),
 	}
 	args = append(args, timers(spec)...)
 	args = append(args, diskThreads(spec)...)

@@ -73,13 +73,13 @@ func planDisk(d hypervisor.Disk, set int) (plan, error) {
 		p.device = onSCSIBus(d.ID, props)
 		return p, nil
 	}
-	props["driver"], props["disable-legacy"] = "virtio-blk-pci", "on"
+	props["driver"], props["disable-legacy"] = ModelBlock, "on"
 	p.device = onPodBus(d.ID, props)
 	return p, nil
 }
 
 func onSCSIBus(id string, props map[string]any) map[string]any {
-	props["driver"], props["id"], props["bus"], props["lun"] = "scsi-hd", id, scsiBusName, 0
+	props["driver"], props["id"], props["bus"], props["lun"] = ModelSCSIDisk, id, scsiBusName, 0
 	return props
 }
 

@@ -25,7 +25,7 @@ func diskThreads(spec hypervisor.Spec) []string {
 // spread over the threads by their slot.
 func (vm *VM) onThread(device map[string]any, at int) {
 	n := int(vm.spec.DiskThreads)
-	if driver := device["driver"]; n > 0 && (driver == "virtio-blk-pci" || driver == "virtio-scsi-pci") {
+	if driver := device["driver"]; n > 0 && (driver == ModelBlock || driver == ModelSCSI) {
 		device["iothread"] = fmt.Sprintf("%s%d", diskThread, at%n)
 	}
 }

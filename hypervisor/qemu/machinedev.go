@@ -30,7 +30,7 @@ func planRNG(d hypervisor.RNG, set int) (plan, error) {
 			}},
 			remove: command{objectDel, map[string]any{"id": source}},
 		},
-		device: onPodBus(d.ID, map[string]any{"driver": "virtio-rng-pci", "disable-legacy": "on", "rng": source}),
+		device: onPodBus(d.ID, map[string]any{"driver": ModelRNG, "disable-legacy": "on", "rng": source}),
 	}, nil
 }
 
@@ -39,7 +39,7 @@ func planRNG(d hypervisor.RNG, set int) (plan, error) {
 // when it is short of memory, if the balloon were ever inflated.
 func planBalloon(d hypervisor.Balloon) plan {
 	return plan{device: onPodBus(d.ID, map[string]any{
-		"driver": "virtio-balloon-pci", "disable-legacy": "on",
+		"driver": ModelBalloon, "disable-legacy": "on",
 		"free-page-reporting": true, "deflate-on-oom": true,
 	})}
 }

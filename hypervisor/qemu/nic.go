@@ -32,7 +32,7 @@ func planNIC(d hypervisor.NIC) (plan, error) {
 	vhosts := named("vhost-"+d.ID, d.Vhost)
 	netdev := "net-" + d.ID
 	props := map[string]any{
-		"driver":         "virtio-net-pci",
+		"driver":         ModelNIC,
 		"netdev":         netdev,
 		"mac":            d.MAC.String(),
 		"disable-legacy": "on",

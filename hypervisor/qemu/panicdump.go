@@ -39,7 +39,7 @@ func panicDevice(spec hypervisor.Spec) []string {
 	if spec.PanicDump.Dir == "" {
 		return nil
 	}
-	return []string{"-device", "pvpanic-pci,bus=pcie.0", "-action", "panic=pause"}
+	return []string{"-device", ModelPanic + ",bus=pcie.0", "-action", "panic=pause"}
 }
 
 // isPanic reports, once, whether an event requires a dump, which the caller

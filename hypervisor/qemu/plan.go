@@ -125,7 +125,7 @@ func planOf(d hypervisor.Device, set int) (plan, error) {
 	case hypervisor.VhostVsock:
 		return planVhostVsock(d)
 	case hypervisor.VhostUserVsock:
-		return planVhostUser(d.ID, d.Socket, map[string]any{"driver": "vhost-user-vsock-pci"})
+		return planVhostUser(d.ID, d.Socket, map[string]any{"driver": ModelVhostUserSock})
 	case hypervisor.FSShare:
 		return planFSShare(d)
 	case hypervisor.NIC:
@@ -146,7 +146,7 @@ func planVhostVsock(d hypervisor.VhostVsock) (plan, error) {
 	}
 	fd := "fd-" + d.ID
 	return plan{files: []passed{{name: fd, file: d.File}}, device: onPodBus(d.ID, map[string]any{
-		"driver":    "vhost-vsock-pci",
+		"driver":    ModelVsock,
 		"guest-cid": d.CID,
 		"vhostfd":   fd,
 	})}, nil
@@ -156,7 +156,7 @@ func planFSShare(d hypervisor.FSShare) (plan, error) {
 	if d.Tag == "" || len(d.Tag) > maxShareTag {
 		return plan{}, fmt.Errorf("share tag %q: not within 1 and %d bytes: %w", d.Tag, maxShareTag, errdefs.ErrInvalidArgument)
 	}
-	props := map[string]any{"driver": "vhost-user-fs-pci", "tag": d.Tag}
+	props := map[string]any{"driver": ModelShare, "tag": d.Tag}
 	if d.QueueSize != 0 {
 		if d.QueueSize&(d.QueueSize-1) != 0 {
 			return plan{}, fmt.Errorf("queue size %d: not a power of two: %w", d.QueueSize, errdefs.ErrInvalidArgument)

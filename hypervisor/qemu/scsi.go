@@ -61,7 +61,7 @@ func (vm *VM) tryController() (a *attempt, ours bool) {
 // try again.
 func (vm *VM) attachController(ctx context.Context) error {
 	err := vm.placeOwn(ctx, scsiController, plan{device: onPodBus(scsiController, map[string]any{
-		"driver":         "virtio-scsi-pci",
+		"driver":         ModelSCSI,
 		"disable-legacy": "on",
 	})})
 	if err == nil {

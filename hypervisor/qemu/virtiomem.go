@@ -101,7 +101,7 @@ func (vm *VM) needVirtioMem(ctx context.Context, most uint64) error {
 		add.args["reserve"] = false
 	}
 	device := map[string]any{
-		"driver":     "virtio-mem-pci",
+		"driver":     ModelMemory,
 		"memdev":     virtioMem + memorySuffix,
 		"block-size": vm.virtioMemBlock() * mib,
 	}

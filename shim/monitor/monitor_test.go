@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -351,8 +352,35 @@ func TestMonitor(t *testing.T) {
 	if code, _ := get("/none", ""); code != http.StatusNotFound {
 		t.Errorf("an unknown path: %d", code)
 	}
+	if err := Ready(t.Context(), l.Addr().String()); err != nil {
+		t.Error(err)
+	}
 	stop()
 	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := Ready(t.Context(), l.Addr().String()); err == nil {
+		t.Error("a monitor that has ended is ready")
+	}
+}
+
+// A monitor that may not list the records, as SELinux decides, says so: it would
+// serve the metrics of no pod.
+func TestMonitorWithoutRecords(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "sandboxes")
+	if err := os.WriteFile(root, nil, 0o600); err != nil { // root may list any directory
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(New(root).Handler())
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	if err := Ready(t.Context(), address); err == nil || !strings.Contains(err.Error(), "list sandbox states") {
+		t.Errorf("error %v", err)
+	}
+	if err := os.Remove(root); err != nil { // as before the node's first pod
+		t.Fatal(err)
+	}
+	if err := Ready(t.Context(), address); err != nil {
 		t.Error(err)
 	}
 }

@@ -88,12 +88,13 @@ func (m *Monitor) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serve metrics: %w", err)
 }
 
-// Handler answers /metrics and /sandboxes.
+// Handler answers /metrics, /sandboxes and /healthz.
 func (m *Monitor) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", m.metrics)
 	mux.HandleFunc("GET /sandboxes", m.sandboxes)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "/metrics\n/sandboxes\n") })
+	mux.HandleFunc("GET /healthz", m.healthz)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "/metrics\n/sandboxes\n/healthz\n") })
 	return mux
 }
 

@@ -203,6 +203,34 @@ func TestPartsFit(t *testing.T) {
 	}
 }
 
+// The monitor may read the node's pods where SELinux is on, and is ready only if it can.
+func TestMonitorIsReadyIfItCanRead(t *testing.T) {
+	monitor := at(find(t, render(t, func(values object) { values["monitor"] = object{"listen": "0.0.0.0:1"} }), "DaemonSet"),
+		"spec", "template", "spec", "containers", 0)
+	if got := at(monitor, "securityContext", "seLinuxOptions", "type"); got != "spc_t" {
+		t.Errorf("its SELinux type is %v", got)
+	}
+	command, _ := at(monitor, "readinessProbe", "exec", "command").([]any)
+	arguments, _ := at(monitor, "args").([]any)
+	if len(command) == 0 || command[0] != "/opt/kata/bin/kata-runtime" { // the image's entry point
+		t.Fatalf("the probe is %v", command)
+	}
+	rest := slices.DeleteFunc(slices.Clone(command[1:]), func(arg any) bool { return arg == "--ready" })
+	if len(rest) != len(command)-2 || !slices.Equal(rest, arguments) {
+		t.Errorf("the probe is %v, the monitor's arguments are %v", command, arguments)
+	}
+}
+
+// To end spares takes the node's PIDs, which nothing else needs.
+func TestOnlyUninstallHasThePIDs(t *testing.T) {
+	for _, uninstall := range []bool{false, true} {
+		pod := at(find(t, render(t, func(values object) { values["uninstall"] = uninstall }), "DaemonSet"), "spec", "template", "spec")
+		if got := at(pod, "hostPID"); got != nil != uninstall || uninstall && got != true {
+			t.Errorf("uninstall %t: hostPID %v", uninstall, got)
+		}
+	}
+}
+
 func TestValues(t *testing.T) {
 	rendered := render(t, func(values object) {
 		values["handler"] = "vm"

@@ -21,6 +21,11 @@ const (
 	// maxQueueSize is QEMU's VIRTQUEUE_MAX_SIZE.
 	maxQueueSize = 1024
 
+	// KernelKey and InitrdKey name the guest's files; a Config's Origins has them if
+	// a file or an annotation has set them.
+	KernelKey = "hypervisor.qemu.kernel"
+	InitrdKey = "hypervisor.qemu.initrd"
+
 	defaultHypervisor = "/usr/bin/qemu-system-x86_64"
 
 	// defaultSeccomp allows the system calls that QEMU makes once it has
@@ -45,13 +50,15 @@ var qemuKeys = []key{
 		func(d *draft) *string { return &d.Hypervisor.Path },
 		"The QEMU executable.").orDefault().
 		annotated("config.hypervisor.path").within(hypervisorPathsKey, hypervisorPaths),
-	define("hypervisor.qemu.kernel", "/usr/share/kata-containers/vmlinux", absolutePath,
+	define(KernelKey, "/usr/share/kata-containers/vmlinux", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.Kernel },
-		"The guest's kernel. An uncompressed ELF boots faster than a bzImage.").orDefault().
+		"The guest's kernel. An uncompressed ELF boots faster than a bzImage. If this is not set, ../share/kata-containers/vmlinux from "+
+			"the shim's directory is preferred to the default.").orDefault().
 		annotated("config.hypervisor.kernel").within(kernelPathsKey, kernelPaths),
-	define("hypervisor.qemu.initrd", "/usr/share/kata-containers/initrd.img", absolutePath,
+	define(InitrdKey, "/usr/share/kata-containers/initrd.img", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.Initrd },
-		"The guest's initramfs; the agent in it is the guest's init.").orDefault().
+		"The guest's initramfs; the agent in it is the guest's init. If this is not set, ../share/kata-containers/initrd.img from the "+
+			"shim's directory is preferred to the default.").orDefault().
 		annotated("config.hypervisor.initrd").within(initrdPathsKey, initrdPaths),
 	define("hypervisor.qemu.machine_type", "q35", machineType,
 		func(d *draft) *string { return &d.Hypervisor.MachineType },

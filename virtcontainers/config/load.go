@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -24,11 +23,6 @@ var defaultFiles = []string{
 	"/usr/share/defaults/kata-containers/configuration.toml",
 }
 
-// besideProgram stands for the file below ../share of this program's directory:
-// in a directory that holds a whole version, shim and configuration belong
-// together.
-const besideProgram = "../share/defaults/kata-containers/configuration.toml"
-
 // maxFileSize bounds one file, in bytes.
 const maxFileSize = 1 << 20
 
@@ -38,6 +32,9 @@ const maxFileSize = 1 << 20
 // ../share/defaults/kata-containers/configuration.toml from this program's
 // directory, else /usr/share/defaults/kata-containers/configuration.toml. Without any, the
 // result is the built-in defaults and a warning that says so.
+//
+// If no file names a kernel, it is ../share/kata-containers/vmlinux from this
+// program's directory if that exists; the same goes for the initrd.
 //
 // The *.toml files of the directory config.d beside the file (beside the
 // target, if the file is a symbolic link) are merged over it key by key, in
@@ -59,27 +56,13 @@ type host struct {
 	getenv func(string) string
 	files  []string
 	cpus   int
+	// guest is the directory of the guest beside the program, or "".
+	guest string
 }
 
 func thisHost() host {
-	return host{getenv: os.Getenv, files: usualFiles(os.Executable()), cpus: HostCPUs()}
-}
-
-// usualFiles returns defaultFiles for a program, whose path has no symbolic link.
-func usualFiles(program string, err error) []string {
-	var files []string
-	for _, file := range defaultFiles {
-		if file == besideProgram {
-			if err != nil {
-				continue
-			}
-			file = filepath.Join(filepath.Dir(program), besideProgram)
-		}
-		if !slices.Contains(files, file) {
-			files = append(files, file)
-		}
-	}
-	return files
+	program, err := os.Executable()
+	return host{getenv: os.Getenv, files: usualFiles(program, err), cpus: HostCPUs(), guest: besideGuest(program, err)}
 }
 
 func (h host) load(explicit string) (*Config, error) {
@@ -99,6 +82,7 @@ func (h host) load(explicit string) (*Config, error) {
 		return nil, err
 	}
 	config.Source = sources
+	h.chooseGuest(config)
 	for _, dir := range h.overlooked(explicit, file) {
 		config.warnf("the files in %s are ignored: they count beside the configuration file, which is %s", dir, cmp.Or(file, "missing"))
 	}

@@ -36,11 +36,48 @@ func testHost(t *testing.T, env string, files map[string]string) (h host, dir st
 		}
 		return ""
 	}
-	return host{getenv, []string{filepath.Join(dir, "etc.toml"), filepath.Join(dir, "usr.toml")}, 4}, dir
+	return host{getenv, []string{filepath.Join(dir, "etc.toml"), filepath.Join(dir, "usr.toml")}, 4, filepath.Join(dir, "guest")}, dir
 }
 
 func timeoutDoc(seconds int) string {
 	return fmt.Sprintf("agent.kata.dial_timeout = %d", seconds)
+}
+
+// The guest of a whole version belongs to its shim, whatever else the node's file sets.
+func TestGuestBesideTheProgram(t *testing.T) {
+	kernel, initrd := "/usr/share/kata-containers/vmlinux", "/usr/share/kata-containers/initrd.img"
+	for name, test := range map[string]struct {
+		doc    string
+		beside []string
+		kernel string
+		initrd string
+	}{
+		"only the path of QEMU": {"hypervisor.qemu.path = '/usr/libexec/qemu-kvm'", []string{"vmlinux", "initrd.img"}, "guest/vmlinux", "guest/initrd.img"},
+		"the kernel is empty":   {"hypervisor.qemu.kernel = ''", []string{"vmlinux"}, "guest/vmlinux", initrd},
+		"the kernel is named":   {"hypervisor.qemu.kernel = '/k'", []string{"vmlinux", "initrd.img"}, "/k", "guest/initrd.img"},
+		"nothing beside":        {"", nil, kernel, initrd},
+		"a directory":           {"", []string{"vmlinux/x"}, kernel, initrd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{"etc.toml": test.doc}
+			for _, name := range test.beside {
+				files["guest/"+name] = ""
+			}
+			h, dir := testHost(t, "", files)
+			c, err := h.load("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for got, want := range map[string]string{c.Hypervisor.Kernel: test.kernel, c.Hypervisor.Initrd: test.initrd} {
+				if !filepath.IsAbs(want) {
+					want = filepath.Join(dir, want)
+				}
+				if got != want {
+					t.Errorf("%s, want %s", got, want)
+				}
+			}
+		})
+	}
 }
 
 func TestLoadOrder(t *testing.T) {

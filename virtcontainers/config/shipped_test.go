@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +48,10 @@ var shippedOtherwise = map[string]struct {
 		"safer, and engines send a profile only where they want it applied."},
 }
 
+// shippedUnset has the keys that the file has only as a comment, because what is in
+// use without them is better than their default.
+var shippedUnset = []string{KernelKey, InitrdKey}
+
 func TestShippedFileIsWrittenFromTheTable(t *testing.T) {
 	golden(t, shippedFile, renderShipped())
 }
@@ -80,7 +85,9 @@ func TestShippedFileIsTheDefaults(t *testing.T) {
 		present[s.name] = true
 	}
 	for _, k := range keys {
-		if !present[k.name] {
+		if unset := slices.Contains(shippedUnset, k.name); present[k.name] == unset {
+			t.Errorf("configuration.toml sets %s: %t", k.name, unset)
+		} else if _, name := split(k); unset && !strings.Contains(string(doc), "\n# "+name+" = ") {
 			t.Errorf("configuration.toml lacks %s", k.name)
 		}
 	}
@@ -100,6 +107,9 @@ func renderShipped() string {
 		value, doc := k.def, k.doc
 		if other, ok := shippedOtherwise[k.name]; ok {
 			value, doc = other.value, doc+" "+other.why
+		}
+		if slices.Contains(shippedUnset, k.name) {
+			name = "# " + name
 		}
 		fmt.Fprintf(&b, "\n%s%s = %s\n", comment(doc), name, tomlValue(value))
 	}

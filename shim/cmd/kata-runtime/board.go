@@ -13,7 +13,7 @@ import (
 // checkNamed checks what the configuration names and most do not: QEMU's board, its
 // seccomp filter, firmware, and mounts for all pods.
 func (h host) checkNamed(ctx context.Context, cfg *config.Config) []result {
-	results := append(h.checkBoard(ctx, cfg), h.checkSeccomp(ctx, cfg)...)
+	results := h.checkOptions(ctx, cfg)
 	if cfg.Hypervisor.Firmware != "" {
 		r := h.checkFile("firmware", cfg.Hypervisor.Firmware, "firmware")
 		if r.Status != ok {
@@ -22,6 +22,11 @@ func (h host) checkNamed(ctx context.Context, cfg *config.Config) []result {
 		results = append(results, r)
 	}
 	return append(results, h.checkBinds(cfg)...)
+}
+
+// checkOptions asks QEMU whether it knows what the configuration requests.
+func (h host) checkOptions(ctx context.Context, cfg *config.Config) []result {
+	return slices.Concat(h.checkAccelOfQEMU(ctx, cfg), h.checkBoard(ctx, cfg), h.checkDevices(ctx, cfg), h.checkSeccomp(ctx, cfg))
 }
 
 // checkBoard searches the machine type in QEMU's list. It returns nothing if QEMU

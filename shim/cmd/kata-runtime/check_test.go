@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -88,6 +90,33 @@ func TestCheckWithoutConfiguration(t *testing.T) {
 	golden(t, "check-config.txt", shorten(out, file))
 }
 
+// lacksDevice gives the host a QEMU that was built without a device.
+func lacksDevice(name string) func(*testing.T, *fakeHost) {
+	return func(_ *testing.T, f *fakeHost) {
+		f.output = answering(f.output, "-device", strings.ReplaceAll(allDevices, fmt.Sprintf("%q", name), `"x"`))
+	}
+}
+
+// answering makes QEMU list something else.
+func answering(output func(context.Context, string, ...string) (string, error), option, list string) func(context.Context, string, ...string) (string, error) {
+	return func(ctx context.Context, name string, args ...string) (string, error) {
+		if slices.Equal(args, []string{option, "help"}) {
+			return list, nil
+		}
+		return output(ctx, name, args...)
+	}
+}
+
+// refusing makes one file unreadable.
+func refusing(open func(string) (io.ReadCloser, error), path string) func(string) (io.ReadCloser, error) {
+	return func(name string) (io.ReadCloser, error) {
+		if name == path {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+		}
+		return open(name)
+	}
+}
+
 func isScript(path string) error { return fmt.Errorf("%s is a script", path) }
 
 // Without a root directory for each QEMU, the program may be a wrapper script.
@@ -127,6 +156,13 @@ func TestChecks(t *testing.T) {
 		{"no such board", nil, "hypervisor.qemu.machine_type = 'pc-q35-7.20'", "machine type", missing, "/usr/bin/qemu-system-x86_64 has no pc-q35-7.20"},
 		{"a filter", nil, "hypervisor.qemu.seccompsandbox = 'off'", "seccomp", ok, "off"},
 		{"no such filter", nil, "hypervisor.qemu.seccompsandbox = 'on,spawn=bogus'", "seccomp", missing, "invalid argument for spawn"},
+		{"a device that is not used", lacksDevice("pvpanic-pci"), "", "devices", ok, "all"},
+		{"no device for panics", lacksDevice("pvpanic-pci"), "hypervisor.qemu.guest_memory_dump_path = '/var/crash'", "devices", missing,
+			"/usr/bin/qemu-system-x86_64 has no pvpanic-pci\nno pod of this configuration starts, or none with a disk if that is what is missing\ninstall a QEMU that has it, or change hypervisor.qemu.guest_memory_dump_path"},
+		{"no bridge", lacksDevice("pci-bridge"), "", "devices", missing, "install a QEMU that has it"},
+		{"no accelerator", func(_ *testing.T, f *fakeHost) {
+			f.output = answering(f.output, "-accel", "Accelerators supported in QEMU binary:\ntcg\n")
+		}, "", "QEMU -accel", missing, "has no kvm"},
 		{"no firmware", nil, "hypervisor.qemu.firmware = '/usr/share/ovmf/OVMF.fd'", "firmware", missing, "/usr/share/ovmf/OVMF.fd"},
 		{"no mount", nil, "runtime.sandbox_bind_mounts = ['/data:rw']", "sandbox mount", missing, "/data: file does not exist"},
 		{"a mount", func(_ *testing.T, f *fakeHost) { f.files["data/x"] = &fstest.MapFile{} },
@@ -171,6 +207,30 @@ func TestChecks(t *testing.T) {
 		{"macvtap", func(t *testing.T, f *fakeHost) {
 			f.files["proc/config.gz"] = &fstest.MapFile{Data: packed(t, strings.ReplaceAll(kernelOptions, "CONFIG_MACVTAP=m", ""))}
 		}, "[runtime]\ninternetworking_model = 'macvtap'", "traffic control", missing, "no macvtap"},
+		{"modules of another kernel", func(_ *testing.T, f *fakeHost) {
+			delete(f.files, "lib/modules/6.18.1/modules.dep")
+			delete(f.files, "lib/modules/6.18.1/modules.builtin")
+			f.files["lib/modules/6.19.0/modules.dep"] = &fstest.MapFile{Data: []byte(modulesDep)}
+		}, "", "traffic control", missing, "sch_ingress, act_mirred: the modules of the running kernel 6.18.1 are not installed"},
+		{"modules elsewhere", func(_ *testing.T, f *fakeHost) {
+			delete(f.files, "lib/modules/6.18.1/modules.dep")
+			delete(f.files, "lib/modules/6.18.1/modules.builtin")
+		}, "", "traffic control", warning, "modprobe sch_ingress && modprobe act_mirred"},
+		{"a module that is not installed", func(_ *testing.T, f *fakeHost) {
+			f.files["lib/modules/6.18.1/modules.dep"] = &fstest.MapFile{Data: []byte("kernel/net/sched/act_mirred.ko:\nkernel/sch_ingress.ko.old: \n")}
+		}, "", "traffic control", missing, "no sch_ingress: "},
+		{"a module that is loaded", func(_ *testing.T, f *fakeHost) {
+			delete(f.files, "lib/modules/6.18.1/modules.dep")
+			f.files["sys/module/sch_ingress/refcnt"] = &fstest.MapFile{}
+			f.files["sys/module/act_mirred/refcnt"] = &fstest.MapFile{}
+		}, "", "traffic control", ok, "sch_ingress, cls_u32, act_mirred (/proc/config.gz)"},
+		{"a module that became part of the kernel", func(_ *testing.T, f *fakeHost) {
+			f.files["lib/modules/6.18.1/modules.dep"] = &fstest.MapFile{}
+			f.files["lib/modules/6.18.1/modules.builtin"] = &fstest.MapFile{Data: []byte("kernel/act_mirred.ko\nkernel/sch_ingress.ko\n")}
+		}, "", "traffic control", ok, "sch_ingress"},
+		{"modules unknown", func(_ *testing.T, f *fakeHost) {
+			f.open = refusing(f.open, "/lib/modules/6.18.1/modules.dep")
+		}, "", "traffic control", warning, "modprobe sch_ingress && modprobe act_mirred"},
 		{"configuration in /boot", func(_ *testing.T, f *fakeHost) {
 			delete(f.files, "proc/config.gz")
 			f.files["boot/config-6.18.1"] = &fstest.MapFile{Data: []byte(kernelOptions)}

@@ -67,7 +67,12 @@ func destroyFactory(cfg *config.Config, spares pool.Pool, step func(string)) err
 		return err
 	}
 	step("spares: end all")
-	if err := spares.End(func(i pool.Info) bool { return i.Store == dir }); err != nil {
+	return endSpares(spares, func(i pool.Info) bool { return i.Store == dir })
+}
+
+// endSpares ends spares, and removes their directory if it is empty then.
+func endSpares(spares pool.Pool, match func(pool.Info) bool) error {
+	if err := spares.End(match); err != nil {
 		return fmt.Errorf("end spares: %w", err)
 	}
 	return spares.RemoveEmpty()

@@ -34,6 +34,11 @@ type fakeHost struct {
 // kernelOptions has the options that all network models need.
 const kernelOptions = "# CONFIG_X is not set\nCONFIG_NET_SCH_INGRESS=m\nCONFIG_NET_CLS_U32=y\nCONFIG_NET_ACT_MIRRED=m\nCONFIG_MACVTAP=m\n"
 
+// modulesDep lists the modules of these options, as packages of several distributions
+// have them.
+const modulesDep = "kernel/net/sched/act_mirred.ko.xz:\nkernel/net/sched/sch_ingress.ko.zst: kernel/x.ko.zst\n" +
+	"kernel/drivers/net/macvtap.ko: kernel/drivers/net/tap.ko\n"
+
 func newFakeHost(t *testing.T) *fakeHost {
 	t.Helper()
 	f := &fakeHost{
@@ -42,6 +47,8 @@ func newFakeHost(t *testing.T) *fakeHost {
 			"usr/share/kata-containers/initrd.img": {Data: []byte("initrd")},
 			"proc/meminfo":                         {Data: []byte("MemTotal:        8388608 kB\nMemAvailable:    4194304 kB\n")},
 			"proc/config.gz":                       {Data: packed(t, kernelOptions)},
+			"lib/modules/6.18.1/modules.dep":       {Data: []byte(modulesDep)},
+			"lib/modules/6.18.1/modules.builtin":   {Data: []byte("kernel/net/sched/cls_u32.ko\n")},
 			"dev/urandom":                          {},
 			"proc/sys/user/max_user_namespaces":    {Data: []byte("1000\n")},
 		},
@@ -78,11 +85,40 @@ func newFakeHost(t *testing.T) *fakeHost {
 	return f
 }
 
+// allDevices has the lines of a real QEMU for the devices that machines may have.
+const allDevices = `Controller/Bridge/Hub devices:
+name "pci-bridge", bus PCI, desc "Standard PCI Bridge"
+
+Storage devices:
+name "scsi-hd", bus SCSI, desc "virtual SCSI disk"
+name "vhost-user-fs-pci", bus PCI
+name "virtio-blk-pci", bus PCI, alias "virtio-blk"
+name "virtio-scsi-pci", bus PCI, alias "virtio-scsi"
+
+Network devices:
+name "virtio-net-pci", bus PCI, alias "virtio-net"
+
+Input devices:
+name "isa-serial", bus ISA
+
+Misc devices:
+name "pvpanic-pci", bus PCI
+name "vhost-user-vsock-pci", bus PCI
+name "vhost-vsock-pci", bus PCI
+name "virtio-balloon-pci", bus PCI, alias "virtio-balloon"
+name "virtio-mem-pci", bus PCI
+name "virtio-rng-pci", bus PCI, alias "virtio-rng"
+`
+
 // fakeQEMU is a QEMU that prints that version.
 func fakeQEMU(version string, args []string) (string, error) {
 	switch {
 	case slices.Equal(args, []string{"-machine", "help"}):
 		return "Supported machines are:\nq35                  Standard PC\npc-q35-7.2           Standard PC\n", nil
+	case slices.Equal(args, []string{"-device", "help"}):
+		return allDevices, nil
+	case slices.Equal(args, []string{"-accel", "help"}):
+		return "Accelerators supported in QEMU binary:\ntcg\nkvm\n", nil
 	case slices.Contains(args, "on,spawn=bogus"):
 		return "", &exec.ExitError{Stderr: []byte("qemu: no ui\nqemu-system-x86_64: -sandbox on,spawn=bogus: invalid argument for spawn\n")}
 	case slices.Contains(args, "-sandbox"):

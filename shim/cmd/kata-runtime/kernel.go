@@ -62,9 +62,13 @@ func (h host) checkTraffic(cfg *config.Config) result {
 		r.Do = "modprobe " + strings.Join(modulesOf(wanted), " && modprobe ")
 		return r
 	}
-	var lacking [][2]string
+	var lacking, modules [][2]string
 	for _, option := range wanted {
-		if v := options[option[0]]; v != "y" && v != "m" {
+		switch options[option[0]] {
+		case "y":
+		case "m":
+			modules = append(modules, option)
+		default:
 			lacking = append(lacking, option)
 		}
 	}
@@ -75,6 +79,23 @@ func (h host) checkTraffic(cfg *config.Config) result {
 		return r
 	}
 	r.Found = strings.Join(modulesOf(wanted), ", ") + " (" + source + ")"
+	return h.checkModules(r, modulesOf(modules))
+}
+
+// checkModules checks that the kernel could load modules, or changes r. A kernel's
+// update may remove the modules of the one that runs.
+func (h host) checkModules(r result, names []string) result {
+	absent, err := h.noModules(names)
+	switch {
+	case err != nil:
+		r.Status, r.Found = warning, oneLine(err.Error())
+		r.Means = "it is unknown whether the kernel's modules are installed, which connect links to guests"
+		r.Do = "modprobe " + strings.Join(names, " && modprobe ")
+	case len(absent) > 0:
+		r.Status, r.Found = missing, "no "+strings.Join(absent, ", ")+": the modules of the running kernel "+h.release+" are not installed"
+		r.Means = "links cannot be connected to guests"
+		r.Do = "reboot, or install the package with this kernel's modules"
+	}
 	return r
 }
 

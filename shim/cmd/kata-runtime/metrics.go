@@ -71,8 +71,8 @@ func oneOf(errs []error, all int) error {
 	return fmt.Errorf("%d of %d pods did not answer: %w", len(errs), all, errs[0])
 }
 
-const monitorDescription = "It serves /metrics, the metrics of all pods with the labels sandbox_id, cri_uid, cri_name and cri_namespace, and /sandboxes, the\n" +
-	"pods' ids. A pod that does not answer within 4 s is left out of a scrape. There is no authentication: use an address other than\n" +
+const monitorDescription = "It serves /metrics, the metrics of all pods with the labels sandbox_id, cri_uid, cri_name and cri_namespace, /sandboxes, the\n" +
+	"pods' ids, and /healthz, which fails if the pods cannot be listed. A pod that does not answer within 4 s is left out of a scrape. There is no authentication: use an address other than\n" +
 	"the host's loopback only in a network that you trust. SIGTERM ends it."
 
 func monitorCommand(h host) *cli.Command {
@@ -80,9 +80,13 @@ func monitorCommand(h host) *cli.Command {
 		Name: "monitor", Usage: "serve the metrics of all pods of this host to Prometheus", Description: monitorDescription,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8090", Usage: "the `ADDRESS` to listen on, as HOST:PORT"},
+			&cli.BoolFlag{Name: "ready", Usage: "only ask the monitor that listens there whether it can list the pods: exits with 0 if it can, with 1 if not"},
 		},
 		Before: noArguments,
 		Action: func(ctx context.Context, c *cli.Command) error {
+			if c.Bool("ready") {
+				return monitor.Ready(ctx, c.String("listen"))
+			}
 			ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
 			l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.String("listen"))

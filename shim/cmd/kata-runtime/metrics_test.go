@@ -157,6 +157,7 @@ func TestMetricsCommandRefuses(t *testing.T) {
 		{[]string{"metrics", "--all", "p1"}, "want one pod's id, or --all"},
 		{[]string{"metrics", "p3"}, "no pod of that id runs"},
 		{[]string{"monitor", "--listen", "nowhere"}, "choose another address with --listen"},
+		{[]string{"monitor", "--ready", "--listen", "127.0.0.1:1"}, "127.0.0.1:1"},
 		{[]string{"monitor", "x"}, "unexpected argument"},
 	} {
 		out, errs, code := call(t, h, test.args...)

@@ -64,8 +64,8 @@ func nodeOptions(c *cli.Command) installer.Options {
 	return installer.Options{
 		HostRoot: c.String("host-root"), Version: version, Engine: "auto", Handler: c.String("handler"),
 		Restart: c.String("restart"), NodeName: c.String("node"),
-		Hypervisor: nodeQEMU,
-		Say:        func(line string) { fmt.Fprintln(c.Root().ErrWriter, line) },
+		Hypervisor: nodeQEMU, Factory: nodeFactory,
+		Say: func(line string) { fmt.Fprintln(c.Root().ErrWriter, line) },
 	}
 }
 

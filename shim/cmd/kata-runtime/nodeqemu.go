@@ -1,28 +1,77 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
-	"github.com/katabox/katabox/hypervisor/release"
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/qemu"
 	"github.com/katabox/katabox/installer"
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
 // nodeQEMU is what "kata-runtime check" requires of a configuration and of QEMU, for
 // the installer.
-var nodeQEMU = installer.Hypervisor{
-	Program: func(file string) (string, error) {
-		cfg, err := config.Load(file)
+var nodeQEMU = installer.Hypervisor{Machine: nodeMachine, Check: checkNodeQEMU}
+
+func nodeMachine(file string) (installer.Machine, error) {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return installer.Machine{}, err
+	}
+	m := installer.Machine{Program: cfg.Hypervisor.Path, Firmware: cfg.Hypervisor.Firmware}
+	if _, named := cfg.Origins[config.KernelKey]; named {
+		m.Kernel = cfg.Hypervisor.Kernel
+	}
+	if _, named := cfg.Origins[config.InitrdKey]; named {
+		m.Initrd = cfg.Hypervisor.Initrd
+	}
+	return m, nil
+}
+
+// checkNodeQEMU does the checks of QEMU on a node.
+func checkNodeQEMU(ctx context.Context, file string, on installer.Node) error {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return err
+	}
+	h := onNode(on)
+	results := []result{h.checkQEMU(ctx, cfg)}
+	if results[0].Status != missing {
+		results = append(results, h.checkOptions(ctx, cfg)...)
+	}
+	var errs []error
+	for _, r := range results {
+		if r.Status == missing {
+			errs = append(errs, fmt.Errorf("%s: %s: %s", r.Found, r.Means, r.Do))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// onNode is a host whose QEMU is a node's.
+func onNode(on installer.Node) host {
+	h := thisHost()
+	h.output = func(ctx context.Context, path string, args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, programTimeout)
+		defer cancel()
+		out, err := on.Run(ctx, path, args...)
+		return string(out), err
+	}
+	h.jailable = func(path string) error {
+		path, err := on.Path(path)
 		if err != nil {
-			return "", err
+			return err
 		}
-		return cfg.Hypervisor.Path, nil
-	},
-	Check: func(printed string) error {
-		words := versionPattern.FindString(firstLine(printed))
-		if v, known := release.Parse(words); known && v.Before(leastQEMU) {
-			return fmt.Errorf("it is version %s, and at least %v is needed", words, leastQEMU)
+		return qemu.CheckProgram(path)
+	}
+	h.accel = func() (hypervisor.Accel, string) {
+		device, err := on.Path("/dev/kvm")
+		if err != nil {
+			return hypervisor.AccelTCG, err.Error()
 		}
-		return nil
-	},
+		return qemu.DetectAccel(qemu.Host{KVM: device})
+	}
+	return h
 }

@@ -1,29 +1,70 @@
 package main
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/installer"
 )
 
+// nodeWith is a node whose QEMU's file begins with start, and prints that version.
+func nodeWith(t *testing.T, start, version string) installer.Node {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "qemu-system-x86_64"), []byte(start), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return installer.Node{
+		Run: func(_ context.Context, _ string, args ...string) ([]byte, error) {
+			out, err := fakeQEMU(version, args)
+			return []byte(out), err
+		},
+		Path: func(name string) (string, error) { return filepath.Join(root, filepath.Base(name)), nil },
+	}
+}
+
 func TestNodeQEMU(t *testing.T) {
-	for printed, want := range map[string]string{
-		"QEMU emulator version 6.2.0 (Debian 1:6.2)\nCopyright ...\n": "version 6.2.0 (Debian 1:6.2), and at least 7.0",
-		"QEMU emulator version 7.0.0\n":                               "",
-		"QEMU emulator version 10.0.2\n":                              "",
-		"hello":                                                       "", // as check, which only warns
+	const elf, good = "\x7fELF", "QEMU emulator version 7.2.22\n"
+	for name, test := range map[string]struct{ start, version, config, want string }{
+		"old":                   {elf, "QEMU emulator version 6.2.0 (Debian 1:6.2)\nCopyright ...\n", "", "version 6.2.0 (Debian 1:6.2): at least 7.0"},
+		"oldest":                {elf, "QEMU emulator version 7.0.0\n", "", ""},
+		"new":                   {elf, "QEMU emulator version 10.0.2\n", "", ""},
+		"unknown":               {elf, "hello", "", ""}, // as check, which only warns
+		"a script":              {"#!/bin/sh\n", good, "", "is a script"},
+		"a script, run as root": {"#!/bin/sh\n", good, "rootless = false", ""},
+		"no such board":         {elf, good, "machine_type = 'pc-q35-7.20'", "has no pc-q35-7.20"},
+		"no such filter":        {elf, good, "seccompsandbox = 'on,spawn=bogus'", "invalid argument for spawn"},
 	} {
-		got := ""
-		if err := nodeQEMU.Check(printed); err != nil {
-			got = err.Error()
-		}
-		if !strings.Contains(got, want) || (got == "") != (want == "") {
-			t.Errorf("%q: %q, want %q", printed, got, want)
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := nodeQEMU.Check(t.Context(), configure(t, "[hypervisor.qemu]\n"+test.config), nodeWith(t, test.start, test.version)); err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What no file names is the version's own, wherever this program is.
+func TestNodeMachine(t *testing.T) {
+	for text, want := range map[string]installer.Machine{
+		"hypervisor.qemu.path = '/opt/qemu'":                        {Program: "/opt/qemu"},
+		"[hypervisor.qemu]\nkernel = '/k'\ninitrd = '/i'":           {Program: "/usr/bin/qemu-system-x86_64", Kernel: "/k", Initrd: "/i"},
+		"[hypervisor.qemu]\nfirmware = '/usr/share/ovmf/OVMF.fd'\n": {Program: "/usr/bin/qemu-system-x86_64", Firmware: "/usr/share/ovmf/OVMF.fd"},
+	} {
+		got, err := nodeQEMU.Machine(configure(t, text))
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", text, err, diff)
 		}
 	}
-	if got, err := nodeQEMU.Program(configure(t, "hypervisor.qemu.path = '/opt/qemu'")); got != "/opt/qemu" || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	if _, err := nodeQEMU.Program(configure(t, "hypervisor.qemu.default_memory = 'x'")); err == nil || !strings.Contains(err.Error(), "default_memory") {
+	if _, err := nodeQEMU.Machine(configure(t, "hypervisor.qemu.default_memory = 'x'")); err == nil || !strings.Contains(err.Error(), "default_memory") {
 		t.Errorf("error %v", err)
 	}
 }
