@@ -47,12 +47,11 @@ type stock struct {
 func newStock(ctx context.Context, platform Platform, cfg *config.Config) *stock {
 	s := &stock{platform: platform, config: cfg, templates: factory.Store{Dir: cfg.Factory.TemplatePath}, started: make(chan struct{})}
 	s.begin = sync.OnceFunc(func() { close(s.started) })
-	if !s.ordersTemplates() && !s.ordersSpares() {
-		return s
-	}
-	var err error
-	if s.home, err = hostcgroup.Self(); err != nil {
-		log.G(ctx).WithError(err).Warn("this pod has no template and no spare made")
+	if s.ordersTemplates() || s.ordersSpares() {
+		var err error
+		if s.home, err = hostcgroup.Self(); err != nil {
+			log.G(ctx).WithError(err).Warn("this pod has no template and no spare made")
+		}
 	}
 	return s
 }
@@ -60,10 +59,7 @@ func newStock(ctx context.Context, platform Platform, cfg *config.Config) *stock
 func (s *stock) ordersTemplates() bool {
 	return s.config.Factory.Template && s.platform.StartMaker != nil
 }
-
-func (s *stock) ordersSpares() bool {
-	return s.config.Factory.VMs > 0 && s.platform.StartSpare != nil
-}
+func (s *stock) ordersSpares() bool { return s.config.Factory.VMs > 0 && s.platform.StartSpare != nil }
 
 // awaitStarted waits until a container runs, and reports whether one did before
 // the pod ended, and ctx with it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,8 +55,8 @@ func TestStockOrders(t *testing.T) {
 					tt.change(s)
 				}
 				ctx, end := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				go func() { defer close(done); s.fill(ctx, tt.missed) }()
+				var filling sync.WaitGroup
+				filling.Go(func() { s.fill(ctx, tt.missed) })
 				time.Sleep(time.Minute)
 				if began = time.Now(); tt.lives > 0 {
 					s.begin()
@@ -63,10 +64,9 @@ func TestStockOrders(t *testing.T) {
 					time.Sleep(tt.lives)
 				}
 				end()
-				<-done
-				for range 2 {
-					s.settle(ctx)
-				}
+				filling.Wait()
+				s.settle(ctx)
+				s.settle(ctx)
 				if diff := cmp.Diff(tt.want, got); diff != "" {
 					t.Errorf("-want +got: %s", diff)
 				}
