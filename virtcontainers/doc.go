@@ -42,9 +42,10 @@
 // shrinks, as far as it can, after one has ended or its limits were lowered
 // (package sizing). With static sizing it has its full size from the start.
 //
-// A machine boots, starts from a template (template.go, missing.go, expire.go), or is
-// a spare that the sandbox adopts (spare.go, adopt.go, refill.go). Templates and spares
-// have the configuration's size. A larger pod starts with that size and grows (plain.go).
+// A machine boots, starts from a template (template.go), or is a spare that the sandbox
+// adopts (spare.go, adopt.go). Templates and spares have the configuration's size. A larger
+// pod starts with that size and grows (plain.go). A pod that runs has missing ones made for
+// the next pods (stock.go, order.go, expire.go).
 //
 // No lock is held across a call to the guest, the monitor or an IO.
 package virtcontainers

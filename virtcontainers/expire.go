@@ -1,6 +1,7 @@
 package virtcontainers
 
 import (
+	"context"
 	"time"
 
 	"github.com/containerd/log"
@@ -15,10 +16,11 @@ const (
 	expiryPause = time.Hour
 )
 
-// expireTemplates removes templates that are not used any more, once a container
-// runs, so as not to slow down the pod's start, and then from time to time.
-func (s *Sandbox) expireTemplates() {
-	if !s.awaitStarted() {
+// expire removes templates that are not used any more, once a container runs, and then
+// from time to time, if the configuration has templates. It returns when the pod ends,
+// and ctx with it.
+func (s *stock) expire(ctx context.Context) {
+	if !s.config.Factory.Template || !s.awaitStarted(ctx) {
 		return
 	}
 	again := time.NewTicker(expiryPause)
@@ -27,27 +29,27 @@ func (s *Sandbox) expireTemplates() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			s.expireOnce()
+			s.expireOnce(ctx)
 		}()
 		select {
 		case <-done:
-		case <-s.lifeCtx.Done():
+		case <-ctx.Done():
 			return // their disk may hang
 		}
 		select {
 		case <-again.C:
-		case <-s.lifeCtx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (s *Sandbox) expireOnce() {
-	removed, err := s.templates().Expire(templateLife, expiryPause)
+func (s *stock) expireOnce(ctx context.Context) {
+	removed, err := s.templates.Expire(templateLife, expiryPause)
 	for _, key := range removed {
-		log.G(s.lifeCtx).WithField("template", key).Info("a template that was not used any more is removed")
+		log.G(ctx).WithField("template", key).Info("a template that was not used any more is removed")
 	}
 	if err != nil {
-		log.G(s.lifeCtx).WithError(err).Warn("templates that are not used any more cannot be removed")
+		log.G(ctx).WithError(err).Warn("templates that are not used any more cannot be removed")
 	}
 }

@@ -112,7 +112,7 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 		err = fmt.Errorf("it or its sandbox ended meanwhile: %w", errdefs.ErrUnavailable)
 	}
 	if err == nil {
-		p.container.sandbox.markStarted()
+		p.container.sandbox.stock.begin()
 		p.holdStdin(ctx)
 		return nil
 	}

@@ -69,6 +69,8 @@ type Sandbox struct {
 
 	// machine is the sandbox's; its boot has the pod's steps too.
 	machine
+	// stock has the host's missing templates and spares made while the sandbox lives.
+	stock *stock
 	// durations counts how long boot, creations and starts took, for the
 	// sandbox's whole life.
 	durations prom.Durations
@@ -79,9 +81,6 @@ type Sandbox struct {
 	standIns *standIns
 	// spare is the machine that the sandbox has adopted, or adopts; nil for none.
 	spare *Spare
-	// home is the cgroups in which this process was before the boot, or nil if
-	// neither templates nor spares are to be made.
-	home []byte
 	// unmanage ends the management socket, or is nil.
 	unmanage func() error
 
@@ -89,9 +88,6 @@ type Sandbox struct {
 	// cancels it.
 	lifeCtx context.Context //nolint:containedctx // the sandbox's own life, not a request's
 	end     context.CancelFunc
-	// started is closed, by startOnce, when the first container runs.
-	started   chan struct{}
-	startOnce sync.Once
 	// kills receives processes whose end must be enforced.
 	kills chan *Process
 	// calls is passed by every call to the guest; wakes gets a value when a call
@@ -103,10 +99,6 @@ type Sandbox struct {
 	clockSet chan struct{}
 	// watchers are the goroutines that follow the guest and report its exits.
 	watchers sync.WaitGroup
-	// owesSpare is set, before stopped is closed, if Stop is to order a spare;
-	// orderOnce does so.
-	owesSpare bool
-	orderOnce sync.Once
 	// stopped is closed when the teardown has ended.
 	stopped chan struct{}
 
@@ -158,7 +150,6 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 func bootNew(ctx context.Context, platform Platform, opts Options, template ofTemplate) (*Sandbox, error) {
 	s, err := newSandbox(ctx, platform, opts)
 	s.template = template
-	s.leaveHome(ctx)
 	if err == nil {
 		s.startPlain(ctx)
 		if opts.Restore == nil {
@@ -194,8 +185,8 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 	s := &Sandbox{
 		ID: opts.ID, opts: opts, observer: opts.Observer,
 		machine: newMachine(b, opts.Arrival.record(time.Now())),
+		stock:   newStock(ctx, platform, opts.Config),
 		lifeCtx: lifeCtx, end: end,
-		started:    make(chan struct{}),
 		kills:      make(chan *Process),
 		wakes:      make(chan struct{}, 1),
 		clockSet:   make(chan struct{}, 1),
@@ -203,6 +194,7 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 		containers: make(map[string]*Container),
 	}
 	s.calls.wake = func() { s.wakes <- struct{}{} } // never full: it is asleep once for each wake
+	s.mayOrder = s.stock.home != nil
 	var err error
 	if s.sizing, err = sizing.New(ctx, s.sizingOptions()); err != nil {
 		return s, err

@@ -493,27 +493,6 @@ func TestRefillOfAShortPod(t *testing.T) {
 	}
 }
 
-// A pod that goes on orders it without being stopped.
-func TestRefillOfALongPod(t *testing.T) {
-	host, opts := spareHost(t)
-	opts.Config.Source = []string{"/etc/a.toml"}
-	orders := make(chan virtcontainers.TemplateOrder, 10)
-	platform := host.Platform()
-	platform.StartSpare = func(o virtcontainers.TemplateOrder) error { orders <- o; return nil }
-	s, err := virtcontainers.New(t.Context(), platform, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	(&pod{Sandbox: s, t: t, host: host}).run(sandboxID)
-	await(t, "the order", orders)
-	if err := s.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if n := len(orders); n != 0 {
-		t.Errorf("%d more are ordered", n)
-	}
-}
-
 // A pod orders a spare when its first container runs, if one is missing.
 func TestRefill(t *testing.T) {
 	host, opts := spareHost(t)

@@ -39,15 +39,8 @@ func (s *Sandbox) watch() {
 	s.watchers.Go(s.watchKills)
 	s.watchers.Go(s.watchSleep)
 	s.watchers.Go(s.watchClock)
-	switch {
-	case s.refills():
-		s.watchers.Go(s.refill) // with a template, if one is missing
-	case s.template.missed != "":
-		s.watchers.Go(s.orderTemplate)
-	}
-	if s.opts.Config.Factory.Template {
-		s.watchers.Go(s.expireTemplates)
-	}
+	s.watchers.Go(func() { s.stock.fill(s.lifeCtx, s.template.missed) })
+	s.watchers.Go(func() { s.stock.expire(s.lifeCtx) })
 	s.watchers.Go(func() { s.network.Watch(s.lifeCtx, s.resolvConfs) })
 	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {
 		s.watchers.Go(func() { s.watchHealth(agent.HealthInterval, agent.HealthTimeout) })
@@ -283,7 +276,7 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	s.beginStop()
 	select {
 	case <-s.stopped:
-		s.orderOwed()
+		s.stock.settle(s.lifeCtx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.stopErr
