@@ -31,9 +31,9 @@ func (n node) running(name string) ([][]string, error) {
 // refuseOtherFile returns an error if containerd runs, but no process of it reads the
 // file that the installer changes. Docker's own containerd may run beside the node's.
 func (c containerd) refuseOtherFile() error {
-	processes, err := c.node.running(c.name())
-	if err != nil || len(processes) == 0 {
-		return nil // it is unknown, or will be read by the next one
+	processes, _ := c.node.running(c.name())
+	if len(processes) == 0 {
+		return nil // none, or none is known: the next one reads the file when it starts
 	}
 	var others []string
 	for _, arguments := range processes {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,14 +38,14 @@ func TestMatrix(t *testing.T) {
 		// tests.
 		ctx, cancel := context.WithCancel(d.Context(t.Context()))
 		peer, played := startPeer(t, d), make(chan *sheet, 1)
-		go func() {
+		var playing sync.WaitGroup
+		playing.Go(func() {
 			defer close(played) // also if a scene of runc's ends the test
 			played <- playAll(ctx, t, peer)
-		}()
+		})
 		defer func() {
 			cancel()
-			for range played { // the test must not end before its goroutine
-			}
+			playing.Wait() // the test must not end before its goroutine
 		}()
 		kata := playAll(ctx, t, d)
 		runc := <-played

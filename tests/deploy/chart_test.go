@@ -223,10 +223,10 @@ func TestMonitorIsReadyIfItCanRead(t *testing.T) {
 
 // To end spares takes the node's PIDs, which nothing else needs.
 func TestOnlyUninstallHasThePIDs(t *testing.T) {
-	for _, uninstall := range []bool{false, true} {
+	for uninstall, want := range map[bool]any{false: nil, true: true} {
 		pod := at(find(t, render(t, func(values object) { values["uninstall"] = uninstall }), "DaemonSet"), "spec", "template", "spec")
-		if got := at(pod, "hostPID"); got != nil != uninstall || uninstall && got != true {
-			t.Errorf("uninstall %t: hostPID %v", uninstall, got)
+		if got := at(pod, "hostPID"); got != want {
+			t.Errorf("uninstall %t: hostPID %v, want %v", uninstall, got, want)
 		}
 	}
 }

@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// KernelKey and InitrdKey name the guest's files; a Config's Origins has them if
+// a file or an annotation has set them.
+const (
+	KernelKey = "hypervisor.qemu.kernel"
+	InitrdKey = "hypervisor.qemu.initrd"
+)
+
 const (
 	// minMemoryMiB is Kata's minimum for a guest's memory.
 	minMemoryMiB = 256
@@ -20,11 +27,6 @@ const (
 	minQueueSize = 8
 	// maxQueueSize is QEMU's VIRTQUEUE_MAX_SIZE.
 	maxQueueSize = 1024
-
-	// KernelKey and InitrdKey name the guest's files; a Config's Origins has them if
-	// a file or an annotation has set them.
-	KernelKey = "hypervisor.qemu.kernel"
-	InitrdKey = "hypervisor.qemu.initrd"
 
 	defaultHypervisor = "/usr/bin/qemu-system-x86_64"
 
