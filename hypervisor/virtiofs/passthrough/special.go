@@ -5,7 +5,7 @@ import (
 )
 
 // Special is what a guest may make in a mount of the share that gives rights on the host to
-// whoever finds it there. The share's own mounts do not honour it (nodev, nosuid), but the
+// a user who finds it there. The share's own mounts do not honour it (nodev, nosuid), but the
 // host reaches the same file system by another mount.
 type Special struct {
 	// Devices are device nodes. A character device with the number 0:0 is none: it is an
