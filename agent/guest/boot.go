@@ -33,21 +33,7 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	if err := removeLimits(); err != nil {
 		return nil, err
 	}
-	if err := allowPIDs("/proc"); err != nil {
-		log.G(ctx).WithError(err).Warn("the guest has as many process ids as its kernel begins with")
-	}
-	if err := allowOpenFiles("/proc"); err != nil {
-		log.G(ctx).WithError(err).Warn("containers have no more open files than the guest's kernel begins with")
-	}
-	if err := reserveThreads("/proc"); err != nil {
-		log.G(ctx).WithError(err).Warn("no threads are reserved for the agent")
-	}
-	if err := removeSharedLimits("/proc"); err != nil {
-		log.G(ctx).WithError(err).Warn("a container can use up what the agent needs as the same user")
-	}
-	if err := allowOvercommit("/proc"); err != nil {
-		log.G(ctx).WithError(err).Warn("containers cannot reserve more memory than the guest has, or the agent has none reserved")
-	}
+	tune(ctx, "/proc")
 	offered, err := ReadModules(modules.ListFile)
 	if err != nil {
 		return nil, err
@@ -67,6 +53,28 @@ func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	rec.Add("", "modules", mounted, done)
 	log.G(ctx).WithFields(bootTimes(mounted.Sub(begun), done.Sub(mounted))).Info("guest booted")
 	return offered, nil
+}
+
+// tunings set the kernel's limits and other sysctls. proc is where procfs is mounted. The
+// guest works without any of them; the warning says what it then lacks.
+var tunings = []struct {
+	set     func(proc string) error
+	warning string
+}{
+	{allowPIDs, "the guest has as many process ids as its kernel begins with"},
+	{allowOpenFiles, "containers have no more open files than the guest's kernel begins with"},
+	{reserveThreads, "no threads are reserved for the agent"},
+	{removeSharedLimits, "a container can use up what the agent needs as the same user"},
+	{protectFiles, "users' files in directories that all may write to are not protected from each other"},
+	{allowOvercommit, "containers cannot reserve more memory than the guest has, or the agent has none reserved"},
+}
+
+func tune(ctx context.Context, proc string) {
+	for _, t := range tunings {
+		if err := t.set(proc); err != nil {
+			log.G(ctx).WithError(err).Warn(t.warning)
+		}
+	}
 }
 
 // bootTimes returns the fields of the log with the parts of Boot, in milliseconds.

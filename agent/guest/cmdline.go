@@ -3,7 +3,6 @@ package guest
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -44,23 +43,4 @@ func parseOptions(line string) Options {
 		}
 	}
 	return opts
-}
-
-// commandLineSysctls returns which sysctls the kernel command line sets, by their files
-// below /proc/sys: the operator's choice, which the agent's does not replace. proc is where
-// procfs is mounted.
-func commandLineSysctls(proc string) map[string]bool {
-	files := map[string]bool{}
-	line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
-	if err != nil {
-		return files // There is no command line, or none that can be known.
-	}
-	for _, word := range strings.Fields(string(line)) {
-		key, _, _ := strings.Cut(word, "=")
-		// fs/proc/proc_sysctl.c, process_sysctl_arg: both separators are taken.
-		if name, ok := strings.CutPrefix(key, "sysctl"); ok && len(name) > 1 && strings.ContainsAny(name[:1], "./") {
-			files[strings.ReplaceAll(name[1:], ".", "/")] = true
-		}
-	}
-	return files
 }

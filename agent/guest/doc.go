@@ -1,9 +1,9 @@
 // Package guest turns a freshly booted kernel into a machine that can run
 // containers: the root mount, the kernel's file systems, modules, the loopback
-// link, resource limits (threads.go, netlimits.go, shared.go, overcommit.go), the
-// clock, the pod's shared namespaces, storages and disks, hot-plugged CPUs and memory,
-// and reaping orphans, which is PID 1's duty. Package agent/files handles files that
-// the host copies in.
+// link, resource limits (threads.go, netlimits.go, shared.go, overcommit.go) and other
+// sysctls (protected.go), the clock, the pod's shared namespaces, storages and disks,
+// hot-plugged CPUs and memory, and reaping orphans, which is PID 1's duty. Package
+// agent/files handles files that the host copies in.
 //
 // It knows nothing of containers or of the protocol's services; those are in
 // agent/container and agent/service.

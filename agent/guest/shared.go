@@ -1,13 +1,6 @@
 package guest
 
-import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"math"
-	"path/filepath"
-	"strconv"
-)
+import "math"
 
 // sharedLimits are limits, by their files below /proc/sys, on what the kernel gives to a
 // user. The agent and the containers' root are one user, and a container needs no privilege
@@ -38,19 +31,5 @@ const maxNamespaces = math.MaxInt32
 
 const maxWatches = 1 << 20
 
-// removeSharedLimits removes them, and goes on after an error. A kernel may not have all.
-// What the kernel's command line sets stays. proc is where procfs is mounted.
-func removeSharedLimits(proc string) error {
-	var errs []error
-	operators := commandLineSysctls(proc)
-	for file, limit := range sharedLimits {
-		if operators[file] {
-			continue
-		}
-		err := writeFile(filepath.Join(proc, "sys", file), strconv.FormatUint(limit, 10))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("remove a limit of the kernel: %w", err))
-		}
-	}
-	return errors.Join(errs...)
-}
+// removeSharedLimits removes them. proc is where procfs is mounted.
+func removeSharedLimits(proc string) error { return setSysctls(proc, sharedLimits) }

@@ -278,7 +278,7 @@ func startMapped(tb testing.TB, dir string) (*exec.Cmd, *os.File) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s, err := Start(tb.Context(), Options{Root: root, Mounts: mounts, Policy: func(string) passthrough.Policy { return passthrough.Auto }})
+	s, err := Start(tb.Context(), Options{Root: root, Mounts: mounts, Policy: func(string) passthrough.Policy { return passthrough.Auto }, Special: anySpecial})
 	if err != nil {
 		tb.Fatal(err)
 	}

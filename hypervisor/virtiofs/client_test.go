@@ -39,8 +39,19 @@ func TestPrivateMemory(t *testing.T) {
 	}
 }
 
+// anySpecial allows the guest everything.
+func anySpecial(string) passthrough.Special {
+	return passthrough.Special{Devices: true, Capabilities: true}
+}
+
 // serveDir serves a directory to a front end.
 func serveDir(t testing.TB, dir string, policy passthrough.Policy) (*Server, *vhosttest.FrontEnd) {
+	t.Helper()
+	return serveAs(t, dir, Options{Policy: func(string) passthrough.Policy { return policy }, Special: anySpecial})
+}
+
+// serveAs is serveDir with the rest of the options.
+func serveAs(t testing.TB, dir string, opts Options) (*Server, *vhosttest.FrontEnd) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("to shut threads in needs root")
@@ -54,7 +65,8 @@ func serveDir(t testing.TB, dir string, policy passthrough.Policy) (*Server, *vh
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Start(t.Context(), Options{Root: root, Mounts: mounts, Policy: func(string) passthrough.Policy { return policy }})
+	opts.Root, opts.Mounts = root, mounts
+	s, err := Start(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,6 +58,7 @@ func mountDir(t *testing.T, dir string, as serving) string {
 	root := os.NewFile(uintptr(fd), dir)
 	fs, err := passthrough.New(passthrough.Options{
 		Root: root, Descriptors: as.descriptors, Policy: func(string) passthrough.Policy { return as.policy },
+		Special: anySpecial,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,10 @@ type Options struct {
 	// mount namespace that it is in (/proc/PID/ns/mnt). The caller owns both
 	// and must keep them open until Close has returned.
 	Root, Mounts *os.File
-	// Policy returns how a mount at a path of the share is cached.
-	Policy func(path string) passthrough.Policy
+	// Policy returns how a mount at a path of the share is cached, and Special what the
+	// guest may make there; both are passthrough.Options'.
+	Policy  func(path string) passthrough.Policy
+	Special func(path string) passthrough.Special
 }
 
 // Server serves a share to one virtual machine.
@@ -54,7 +56,7 @@ const dropWait = 3 * time.Second
 // Start starts to serve. It fails if the host's kernel cannot confine threads.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	s := &Server{failed: make(chan error, 1), served: make(chan struct{})}
-	if s.fs, err = passthrough.New(passthrough.Options{Root: opts.Root, Policy: opts.Policy, Requests: s.requests}); err != nil {
+	if s.fs, err = passthrough.New(passthrough.Options{Root: opts.Root, Policy: opts.Policy, Special: opts.Special, Requests: s.requests}); err != nil {
 		return nil, err
 	}
 	s.jail = contain.Jail{Mounts: opts.Mounts, Root: opts.Root}

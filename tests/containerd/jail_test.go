@@ -165,7 +165,8 @@ func TestQEMUIsNobody(t *testing.T) {
 	})
 }
 
-// Each pod's QEMU has a different user; with rootless off it is root.
+// Each pod's QEMU has a different user; with rootless off, which no pod can choose, it is
+// root.
 func TestUsersOfQEMU(t *testing.T) {
 	needVM(t)
 	newestOwn(t, func(o *harness.Options) {
@@ -185,7 +186,15 @@ func TestUsersOfQEMU(t *testing.T) {
 		if err := pod.Remove(ctx); err != nil {
 			t.Fatal(err)
 		}
-		root, err := d.NewPod(ctx, "root", oci.WithAnnotations(map[string]string{"io.katacontainers.config.hypervisor.rootless": "false"}))
+		chosen := oci.WithAnnotations(map[string]string{"io.katacontainers.config.hypervisor.rootless": "false"})
+		if own, err := d.NewPod(ctx, "chosen", chosen); err == nil || !strings.Contains(err.Error(), "only the configuration file can run QEMU as root") {
+			t.Errorf("a pod that would run its QEMU as root: %v", err)
+			if err == nil {
+				removed(t, "that pod", own.Remove)
+			}
+		}
+		dropIn(t, d, "60-root.toml", "[hypervisor.qemu]\nrootless = false\n")
+		root, err := d.NewPod(ctx, "root")
 		if err != nil {
 			t.Fatal(err)
 		}

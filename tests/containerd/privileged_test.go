@@ -167,11 +167,16 @@ func hold(t *testing.T, h *hostDisk) {
 // setDisks writes two patterns into the configuration of pods to come.
 func setDisks(t *testing.T, d *harness.Daemon, first, second string) {
 	t.Helper()
+	dropIn(t, d, "60-disks.toml", fmt.Sprintf("[runtime]\nprivileged_host_disks = [%q, %q]\n", first, second))
+}
+
+// dropIn adds to the configuration of pods to come.
+func dropIn(t *testing.T, d *harness.Daemon, name, text string) {
+	t.Helper()
 	dir := filepath.Join(filepath.Dir(d.KataConfigPath()), "config.d")
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
-		text := fmt.Sprintf("[runtime]\nprivileged_host_disks = [%q, %q]\n", first, second)
-		err = os.WriteFile(filepath.Join(dir, "60-disks.toml"), []byte(text), 0o600)
+		err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 )
@@ -31,7 +32,7 @@ var annotationKeys = []key{
 		func(d *draft) *[]string { return &d.Annotations.Enabled },
 		"Which annotations io.katacontainers.config.hypervisor.* pods may have: regular expressions, of which one must "+
 			`match all of what follows "hypervisor." (kernel does not enable kernel_params). With ".*" a pod chooses the `+
-			"programs that its sandbox runs, as far as the lists below allow."),
+			"programs that its sandbox runs, as far as the lists below allow; but none can turn rootless off."),
 	define(hypervisorPathsKey, []any{defaultHypervisor}, patterns,
 		func(d *draft) *[]string { return &d.Annotations.HypervisorPaths },
 		"Which paths the annotation path may name, as glob patterns."),
@@ -79,4 +80,13 @@ func matchesAny(patterns []string, path string) bool {
 		matched, err := filepath.Match(pattern, path)
 		return err == nil && matched
 	})
+}
+
+// checkRootless lets a pod jail its QEMU, not run it as root: the jail protects the
+// host from the pod.
+func checkRootless(v any) error {
+	if jailed, _ := v.(bool); !jailed {
+		return errors.New("want true: only the configuration file can run QEMU as root")
+	}
+	return nil
 }

@@ -81,6 +81,7 @@ func TestAnnotate(t *testing.T) {
 			h.Memory = Memory{Prealloc: true, Dir: "/mnt/a", Reclaim: true}
 			h.EntropySource, h.IOThreads, h.IndepIOThreads = "/dev/random", true, 2
 		}},
+		{"a jail", map[string]string{hv + "rootless": "true"}, func(*Config) {}},
 		{"no template", map[string]string{annotationPrefix + "config.factory.enable_template": "false"}, func(*Config) {}},
 		{"huge pages", map[string]string{hv + "enable_hugepages": "true"}, func(c *Config) { c.Hypervisor.Memory.HugePages = true }},
 		{"runtime", map[string]string{rt + "create_container_timeout": "7", rt + "sandbox_cgroup_only": "true", "io.katacontainers.enable_vcpus_pinning": "true"}, func(c *Config) {
@@ -187,6 +188,8 @@ func TestAnnotateRefuses(t *testing.T) {
 		{everything, hv + "indep_iothreads", "51", ": want an integer from 1 to 50, or 0 for what enable_iothreads says"},
 		{"factory.enable_template = true", annotationPrefix + "config.factory.enable_template", "true",
 			"is not allowed: want false: only the configuration file can turn templates on"},
+		{everything, hv + "rootless", "false", "is not allowed: want true: only the configuration file can run QEMU as root"},
+		{everything + "rootless = false", hv + "rootless", "0", "is not allowed: want true: only the configuration file can run QEMU as root"},
 		{everything, hv + "disable_vhost_net", "yes", ": want true or false"},
 		{"", ag + "kernel_modules", " ; ", `: want "module parameter=value ..." with ";" between modules`},
 		{"", ag + "kernel_modules", "../x", `: want "module parameter=value ..." with ";" between modules`},
@@ -318,6 +321,17 @@ func TestAnnotateRepeatsNoWarning(t *testing.T) {
 	}
 }
 
+// A pod may have its QEMU jailed where the file jails none.
+func TestAnnotateRootless(t *testing.T) {
+	_, got, err := annotate(t, everything+"rootless = false", map[string]string{hv + "rootless": "true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Hypervisor.Rootless {
+		t.Error("QEMU is root")
+	}
+}
+
 // FuzzAnnotate feeds any annotation to a configuration that enables all: the
 // answer is an error or a Config whose promises hold.
 func FuzzAnnotate(f *testing.F) {
@@ -330,6 +344,7 @@ func FuzzAnnotate(f *testing.F) {
 	f.Add(fork+"sandbox_mem", "4G", everything)
 	f.Add(hv+"virtio_fs_extra_args", `["-o","x"]`, everything)
 	f.Add(hv+"path", "/opt/a/b", everything)
+	f.Add(hv+"rootless", "false", everything)
 	f.Fuzz(func(t *testing.T, name, value, doc string) {
 		base, err := buildDoc(doc)
 		if err != nil {
@@ -352,6 +367,9 @@ func FuzzAnnotate(f *testing.F) {
 		}
 		if h := got.Hypervisor.VirtioFS; h.Daemon != base.Hypervisor.VirtioFS.Daemon && !matchesAny(base.Annotations.VirtioFSDaemonPaths, h.Daemon) {
 			t.Errorf("daemon %q", h.Daemon)
+		}
+		if base.Hypervisor.Rootless && !got.Hypervisor.Rootless {
+			t.Error("the pod's QEMU is root")
 		}
 	})
 }

@@ -74,8 +74,8 @@ func (k key) within(name string, allowed func(*Config) []string) key {
 	return k
 }
 
-// checked has the latest annotation's values checked before they become part of
-// a command line.
+// checked has the latest annotation's values checked: those that become part of a
+// command line, or that only the file may choose.
 func (k key) checked(check func(any) error) key {
 	k.annotations[len(k.annotations)-1].check = check
 	return k

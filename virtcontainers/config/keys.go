@@ -131,8 +131,8 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.rootless", true, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Rootless },
 		"Run each QEMU as a dedicated user, without capabilities, in a root directory that has only its program and the "+
-			"guest's kernel. false runs it as root with the host's files, as Kata Containers does by default.").
-		annotated("config.hypervisor.rootless"),
+			"guest's kernel. false runs it as root with the host's files, as Kata Containers does by default. An annotation can only say true.").
+		annotated("config.hypervisor.rootless").checked(checkRootless),
 	define("hypervisor.qemu.rootless_first_uid", int64(defaultFirstUID),
 		integer[uint32]("a user id of the host, from 1 to 4294967293", 1, maxUID),
 		func(d *draft) *uint32 { return &d.Hypervisor.FirstUID },

@@ -8,8 +8,8 @@ import (
 )
 
 // make makes a directory entry with do, as the guest's user, and replies with
-// it.
-func (fs *FS) make(t *Thread, r *wire.Request, name string, umask uint32, do func(dfd int) error) unix.Errno {
+// it. do gets the tree and a descriptor of the directory.
+func (fs *FS) make(t *Thread, r *wire.Request, name string, umask uint32, do func(of *tree, dfd int) error) unix.Errno {
 	dir, dfd, errno := fs.dir(t, r.Node())
 	if errno != 0 {
 		return errno
@@ -20,7 +20,7 @@ func (fs *FS) make(t *Thread, r *wire.Request, name string, umask uint32, do fun
 	if errno := t.become(h.Uid, h.Gid, capsOf(h.Uid)); errno != 0 {
 		return errno
 	}
-	if err := do(dfd); err != nil {
+	if err := do(dir.tree, dfd); err != nil {
 		return errnoOf(err)
 	}
 	return fs.made(t, r, dir, dfd, name)
@@ -51,7 +51,7 @@ func (fs *FS) mkdir(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	return fs.make(t, r, name, in.Umask, func(dfd int) error { return unix.Mkdirat(dfd, name, in.Mode&0o7777) })
+	return fs.make(t, r, name, in.Umask, func(_ *tree, dfd int) error { return unix.Mkdirat(dfd, name, in.Mode&0o7777) })
 }
 
 func (fs *FS) mknod(t *Thread, r *wire.Request) unix.Errno {
@@ -60,7 +60,12 @@ func (fs *FS) mknod(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	return fs.make(t, r, name, in.Umask, func(dfd int) error { return unix.Mknodat(dfd, name, in.Mode, int(in.Rdev)) })
+	return fs.make(t, r, name, in.Umask, func(of *tree, dfd int) error {
+		if isDevice(in.Mode, in.Rdev) && !fs.allows(of).Devices {
+			return unix.EPERM
+		}
+		return unix.Mknodat(dfd, name, in.Mode, int(in.Rdev))
+	})
 }
 
 func (fs *FS) symlink(t *Thread, r *wire.Request) unix.Errno {
@@ -73,7 +78,7 @@ func (fs *FS) symlink(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	return fs.make(t, r, name, 0, func(dfd int) error { return unix.Symlinkat(target, dfd, name) })
+	return fs.make(t, r, name, 0, func(_ *tree, dfd int) error { return unix.Symlinkat(target, dfd, name) })
 }
 
 func (fs *FS) link(t *Thread, r *wire.Request) unix.Errno {

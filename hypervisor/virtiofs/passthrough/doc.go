@@ -33,6 +33,8 @@
 // Requests are carried out as root, or as their sender if its user matters: what it makes
 // is its own. What a server refuses to root is done as the sender (sender.go).
 //
+// Device nodes and file capabilities can be made where the host says so only (special.go).
+//
 // An open of a file that the host has replaced is stale, but not twice (retry.go).
 //
 // The guest's nodes and handles can be saved, and loaded into another FS (state.go).

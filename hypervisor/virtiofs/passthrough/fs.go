@@ -20,6 +20,9 @@ type Options struct {
 	// root) is cached. It is called once for each, with a lock held. If any is Direct, the
 	// share's own must be: a guest can then map files of which it caches nothing.
 	Policy func(path string) Policy
+	// Special returns what the guest may make in a mount at a path of the share; nil allows
+	// nothing. It is called for each attempt, without a lock.
+	Special func(path string) Special
 	// Requests returns how many requests of a guest that begins a session may be
 	// unanswered; nil is for MaxRequests.
 	Requests func() int
@@ -56,6 +59,9 @@ func New(opts Options) (*FS, error) {
 	}
 	if opts.Requests == nil {
 		opts.Requests = func() int { return MaxRequests }
+	}
+	if opts.Special == nil {
+		opts.Special = func(string) Special { return Special{} }
 	}
 	fs := &FS{opts: opts, handles: handles{limit: opts.Descriptors / 2}}
 	fs.nodes = table{byKey: map[key]*node{}, trees: map[uint64]*tree{}, slots: newSlots(opts.Descriptors / 4)}

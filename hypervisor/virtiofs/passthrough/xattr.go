@@ -141,6 +141,9 @@ func (fs *FS) setxattr(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.leave(n)
+	if name == fileCapabilities && !fs.allows(n.tree).Capabilities {
+		return unix.EPERM
+	}
 	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
 		if errno := t.asWriter(r.Header()); errno != 0 {
 			return errno

@@ -127,8 +127,8 @@ func (o *ownBackend) close(context.Context) error {
 	return errors.Join(o.server.Close(), o.root.Close(), o.mounts.Close())
 }
 
-// startOwn starts the in-process server for a space.
-func startOwn(ctx context.Context, opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
+// startOwn starts the in-process server for a space. special is virtiofs.Options'.
+func startOwn(ctx context.Context, opts ShareOptions, sp *space, special func(string) passthrough.Special) (_ backend, conn *os.File, err error) {
 	o := &ownBackend{}
 	o.root, err = ask(ctx, sp, func() (*os.File, error) {
 		if err := makeRoot(opts); err != nil {
@@ -146,7 +146,7 @@ func startOwn(ctx context.Context, opts ShareOptions, sp *space) (_ backend, con
 	if o.mounts, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/mnt", sp.tid)); err != nil {
 		return nil, nil, errors.Join(err, o.root.Close())
 	}
-	o.server, err = virtiofs.Start(ctx, virtiofs.Options{Root: o.root, Mounts: o.mounts, Policy: policyOf(opts.Cache)})
+	o.server, err = virtiofs.Start(ctx, virtiofs.Options{Root: o.root, Mounts: o.mounts, Policy: policyOf(opts.Cache), Special: special})
 	if err != nil {
 		return nil, nil, errors.Join(err, o.root.Close(), o.mounts.Close())
 	}

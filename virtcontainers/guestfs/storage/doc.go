@@ -15,6 +15,9 @@
 //	  source ──open_tree──> clone ──move_mount──> /<container>/mounts/<n>
 //	  virtiofsd, its root directory being ──────> /share/<sandbox>
 //
+// What the guest may make in a bind that gives rights on the host follows from the
+// containers that have it (special.go).
+//
 // None of it is in the host's mount table, and all of it ends with the shim and
 // virtiofsd.
 //

@@ -188,6 +188,7 @@ func (s *Share) addVolume(ctx context.Context, user string, b guestspec.Bind, mo
 	if err != nil {
 		return guestspec.Placed{}, err
 	}
+	s.specials.allow(v.name(), b)
 	placed.At = path.Join(api.GuestSharedDir, v.name())
 	return placed, nil
 }
@@ -286,6 +287,7 @@ func (s *Share) removeVolumes(ctx context.Context, unused []*podVolume) error {
 	names := make([]string, len(unused))
 	for i, v := range unused {
 		names[i] = v.name()
+		s.specials.forget(v.name())
 	}
 	s.drop(ctx, names...)
 	return err

@@ -42,7 +42,8 @@ type Share struct {
 	served backend
 	conn   *os.File // the connection for the VM, until Attach
 
-	volumes podVolumes
+	volumes  podVolumes
+	specials specials
 
 	closed atomic.Bool // set by Close
 }
@@ -56,7 +57,7 @@ func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 		return nil, fmt.Errorf("make share: %w", err)
 	}
 	if opts.Daemon == "" {
-		s.served, s.conn, err = startOwn(ctx, opts, s.space)
+		s.served, s.conn, err = startOwn(ctx, opts, s.space, s.specials.of)
 	} else {
 		s.served, s.conn, err = startDaemon(ctx, opts, s.space)
 	}

@@ -61,6 +61,7 @@ func (s *Share) AddContainer(ctx context.Context, id, rootfs string, binds []gue
 		if placed.Flags, err = s.bind(ctx, b.Source, name, b); err != nil {
 			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
+		s.specials.allow(name, b)
 		if placed.Writable, err = s.space.hasWritableBelow(s.dir(name), b); err != nil {
 			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
@@ -158,6 +159,7 @@ func (s *Share) RemoveContainer(ctx context.Context, id string) error {
 	if s.closed.Load() {
 		return nil // Close removes it
 	}
+	s.specials.forget(id)
 	// The source of a mount stays busy on the host while this process has it
 	// open.
 	s.drop(ctx, id)
