@@ -111,7 +111,7 @@ func TestMarkedDeadline(t *testing.T) {
 			if err != nil {
 				break
 			}
-			if !strings.Contains("abc", string(buf[:n])) {
+			if strings.Trim(string(buf[:n]), "abc") != "" {
 				t.Errorf("read %q", buf[:n])
 			}
 		}
