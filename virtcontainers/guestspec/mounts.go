@@ -32,8 +32,8 @@ type Bind struct {
 	// ReadOnly is set if the container may not write: the host then refuses
 	// writes too, whatever the guest does.
 	ReadOnly bool
-	// Devices and FileCapabilities are set if the container may make device nodes there,
-	// and give programs capabilities: the host otherwise refuses that too.
+	// Devices and FileCapabilities are set if the container may make device nodes where it
+	// may write, and give programs capabilities: the host otherwise refuses that too.
 	Devices, FileCapabilities bool
 	// RecursiveReadOnly is set if that applies to the mounts below Source too
 	// (rro).
@@ -111,8 +111,8 @@ func HostBinds(spec *specs.Spec, ask Sources) (binds []Bind, linked map[int]stri
 			Index:             i,
 			Source:            m.Source,
 			ReadOnly:          readOnly,
-			Devices:           !readOnly && makesDevices(spec),
-			FileCapabilities:  !readOnly && mayHave(spec, "CAP_SETFCAP"),
+			Devices:           makesDevices(spec),
+			FileCapabilities:  mayHave(spec, "CAP_SETFCAP"),
 			RecursiveReadOnly: recursive,
 			Recursive:         slices.Contains(m.Options, "rbind"),
 			Slave:             hasAny(m.Options, slave) || hasAny(m.Options, shared),
@@ -124,9 +124,9 @@ func HostBinds(spec *specs.Spec, ask Sources) (binds []Bind, linked map[int]stri
 	return binds, linked
 }
 
-// makesDevices reports whether the container may make device nodes. With a user namespace of
-// its own none of its processes can: Linux asks for CAP_MKNOD in the first one (fs/namei.c,
-// vfs_mknod).
+// makesDevices reports whether the container may make device nodes. If it has a user
+// namespace, none of its processes can: Linux asks for CAP_MKNOD in the first one
+// (fs/namei.c, vfs_mknod).
 func makesDevices(spec *specs.Spec) bool {
 	return mayHave(spec, "CAP_MKNOD") && (spec.Linux == nil || wishFor(spec, specs.UserNamespace).host)
 }

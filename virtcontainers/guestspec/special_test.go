@@ -7,7 +7,7 @@ import (
 )
 
 // What a container may make in a volume is what its capabilities allow: those that its
-// processes may ever have, and not in a volume that it may not write to.
+// processes may ever have. Mounts below a read-only volume may be writable.
 func TestSpecialFilesOfBinds(t *testing.T) {
 	user := []specs.LinuxNamespace{{Type: specs.UserNamespace}}
 	for name, test := range map[string]struct {
@@ -21,7 +21,7 @@ func TestSpecialFilesOfBinds(t *testing.T) {
 		"both":                {capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_MKNOD", "CAP_SETFCAP"}}, option: "rw", devices: true, fileRight: true},
 		"devices":             {capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_MKNOD"}}, option: "rw", devices: true},
 		"of files":            {capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_SETFCAP"}}, option: "rw", fileRight: true},
-		"both, read-only":     {capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_MKNOD", "CAP_SETFCAP"}}, option: "ro"},
+		"both, read-only":     {capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_MKNOD", "CAP_SETFCAP"}}, option: "ro", devices: true, fileRight: true},
 		"in a user namespace": {capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_MKNOD", "CAP_SETFCAP"}}, namespaces: user, option: "rw", fileRight: true},
 	} {
 		binds := listed(t, &specs.Spec{

@@ -37,6 +37,13 @@ func TestSpecials(t *testing.T) {
 	want("a third one", volume+"/below/mount", passthrough.Special{Devices: true, Capabilities: true})
 	want("a third one", volume+"0", none)
 
+	readOnly := guestspec.Bind{Source: t.TempDir(), ReadOnly: true, Devices: true}
+	volume2 := addOne(t, s, "c3", readOnly)
+	want("read-only", volume2, none)
+	want("below a read-only one", volume2+"/below", passthrough.Special{Devices: true})
+	readOnly.Source, readOnly.RecursiveReadOnly = t.TempDir(), true
+	want("below one that is read-only with all below it", addOne(t, s, "c3", readOnly)+"/below", none)
+
 	own := guestspec.Bind{Source: dir, Index: 7, FileCapabilities: true}
 	if _, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{own}); err != nil {
 		t.Fatal(err)
