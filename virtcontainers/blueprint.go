@@ -19,16 +19,16 @@ import (
 // socket address (unix(7)).
 const extraMonitorSocket = "qemu.sock"
 
-// blueprint says what a machine is to be. Nothing of it is on the host: its methods
-// read there, and change nothing.
+// blueprint says what a machine is to be. It makes nothing on the host: its methods only
+// read there.
 type blueprint struct {
 	// id is the pod's, or the machine's if it has no pod.
 	id       string
 	platform Platform
 	config   *config.Config
 	size     *sizing.Start
-	// namespace is the path of the network namespace in which the VMM runs; empty for
-	// one of the VMM's.
+	// namespace is the path of the network namespace in which the VMM runs. If it is
+	// empty, the VMM gets a new one.
 	namespace string
 }
 

@@ -185,7 +185,7 @@ func (p *Process) claimExit() bool {
 func (p *Process) startFailed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.state == Stopped || p.state == Deleted
+	return p.execID != "" && (p.state == Stopped || p.state == Deleted)
 }
 
 // ending reports whether some goroutine reports, or has reported, the exit.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,11 +15,18 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
+	"github.com/katabox/katabox/virtcontainers/pool"
 )
 
 // What is ordered, and how long after the first container's start.
 func TestStockOrders(t *testing.T) {
 	refuse := func(TemplateOrder) error { return errors.New("refused") }
+	fill := func(s *stock) {
+		name, err := pool.NameOf(s.platform.Owner.Address, sourceFile(s.config), s.home)
+		if err := errors.Join(err, os.MkdirAll(filepath.Join(PoolDir(s.platform.RunDir).Dir, name+".ready"), 0o700)); err != nil {
+			t.Error(err)
+		}
+	}
 	for name, tt := range map[string]struct {
 		missed factory.Key
 		// change changes a stock that orders one spare.
@@ -34,6 +42,7 @@ func TestStockOrders(t *testing.T) {
 		"both, never started":        {missed: "t"},
 		"both, no spares wanted":     {missed: "t", lives: time.Minute, change: func(s *stock) { s.config.Factory.VMs = 0 }, want: []string{"template t at 0s"}},
 		"both, spare not started":    {missed: "t", lives: time.Minute, change: func(s *stock) { s.platform.StartSpare = refuse }, want: []string{"template t at 0s"}},
+		"both, no spare missing":     {missed: "t", lives: time.Minute, change: fill, want: []string{"template t at 0s"}},
 		"both, none can be made":     {missed: "t", lives: time.Minute, change: func(s *stock) { s.platform.StartSpare, s.platform.StartMaker = refuse, nil }},
 		"both, home unknown":         {missed: "t", lives: time.Minute, change: func(s *stock) { s.home = nil }},
 		"neither, no spares wanted":  {lives: time.Minute, change: func(s *stock) { s.config.Factory.VMs = 0 }},

@@ -2,6 +2,7 @@ package virtcontainers_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
+	"github.com/katabox/katabox/virtcontainers/pool"
 )
 
 // makers starts makers that only hold the lock.
@@ -98,7 +100,7 @@ func TestMissedTemplate(t *testing.T) {
 	if n := len(m.ordered); n != 0 {
 		t.Errorf("%d more are ordered while one is made", n)
 	}
-	if _, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts, virtcontainers.TemplateOptions{Lock: m.locks[0], Wanted: order.Key}); err != nil {
+	if _, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts.Config, virtcontainers.TemplateOptions{Lock: m.locks[0], Wanted: order.Key}); err != nil {
 		t.Fatal(err)
 	}
 	m.end(t)
@@ -201,5 +203,44 @@ func runOneUntil(t *testing.T, host *fakeguest.Host, m *makers, opts virtcontain
 	}
 	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// While no spare may be made, a pod that misses its template orders that alone:
+// it does not wait until spares may be tried again.
+func TestTemplateWithoutSpares(t *testing.T) {
+	host, opts := spareHost(t)
+	opts.Config.Factory.Template, opts.Config.Source = true, []string{"/etc/a.toml"}
+	home, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := pool.NameOf("", "/etc/a.toml", home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := factory.Store{Dir: opts.Config.Factory.TemplatePath}
+	lock, err := store.Lock() // makes the store
+	if err := errors.Join(err, lock.Close(), store.Fail(factory.Key(name), errInjected)); err != nil {
+		t.Fatal(err)
+	}
+	m, spares := newMakers(), make(chan virtcontainers.TemplateOrder, 10)
+	platform := host.Platform()
+	platform.StartMaker = m.start
+	platform.StartSpare = func(o virtcontainers.TemplateOrder) error { spares <- o; return nil }
+	s, err := virtcontainers.New(t.Context(), platform, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&pod{Sandbox: s, t: t, host: host}).run(sandboxID)
+	if order := await(t, "the order", m.ordered); order.Config != "/etc/a.toml" {
+		t.Errorf("ordered %+v", order)
+	}
+	m.end(t)
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(spares); n != 0 {
+		t.Errorf("%d spares are ordered soon after one failed", n)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/internal/spans"
+	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 )
@@ -158,12 +159,11 @@ type TemplateOptions struct {
 
 // MakeTemplate makes the template for sandboxes of this configuration, unless
 // it exists: it boots a machine like theirs, waits until its agent answers, and
-// saves it. Of opts only Config counts. ctx bounds the call. Nothing is left on an
-// error. It fails with errdefs.ErrUnavailable while another process makes one, and
-// with errdefs.ErrFailedPrecondition if the configuration's is not the one that is
-// wanted.
-func MakeTemplate(ctx context.Context, platform Platform, opts Options, how TemplateOptions) (factory.Key, error) {
-	b, err := newBlueprint(ctx, platform, "template-"+rand.Text()[:8], opts.Config)
+// saves it. ctx bounds the call. Nothing is left on an error. It fails with
+// errdefs.ErrUnavailable while another process makes one, and with
+// errdefs.ErrFailedPrecondition if the configuration's is not the one that is wanted.
+func MakeTemplate(ctx context.Context, platform Platform, cfg *config.Config, how TemplateOptions) (factory.Key, error) {
+	b, err := newBlueprint(ctx, platform, "template-"+rand.Text()[:8], cfg)
 	if err != nil {
 		return "", err
 	}

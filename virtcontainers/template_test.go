@@ -41,7 +41,7 @@ func templateHost(t *testing.T) (*fakeguest.Host, virtcontainers.Options, factor
 // makeTemplate makes a template and checks that only it is left.
 func makeTemplate(t *testing.T, host *fakeguest.Host, opts virtcontainers.Options) factory.Key {
 	t.Helper()
-	key, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts, virtcontainers.TemplateOptions{})
+	key, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts.Config, virtcontainers.TemplateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func fromTemplate(t *testing.T, host *fakeguest.Host, opts virtcontainers.Option
 func TestMakeTemplate(t *testing.T) {
 	host, opts, store := templateHost(t)
 	var steps []string
-	key, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts, virtcontainers.TemplateOptions{Progress: func(s string) { steps = append(steps, s) }})
+	key, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts.Config, virtcontainers.TemplateOptions{Progress: func(s string) { steps = append(steps, s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestMakeTemplateFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host, opts, store := templateHost(t)
 			tt.arrange(host, &opts)
-			_, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts, virtcontainers.TemplateOptions{})
+			_, err := virtcontainers.MakeTemplate(t.Context(), host.Platform(), opts.Config, virtcontainers.TemplateOptions{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("make: %v, want %q", err, tt.want)
 			}

@@ -97,7 +97,7 @@ func makeOne(ctx context.Context, file string, key factory.Key, platform virtcon
 	leave := sizing.Confine(platform.CgroupRoot, cfg, platform.Accel)
 	bounded, cancel := context.WithTimeout(ctx, virtcontainers.TemplateTimeout)
 	defer cancel()
-	_, err = virtcontainers.MakeTemplate(bounded, platform, virtcontainers.Options{Config: cfg}, virtcontainers.TemplateOptions{Lock: lock, Wanted: key})
+	_, err = virtcontainers.MakeTemplate(bounded, platform, cfg, virtcontainers.TemplateOptions{Lock: lock, Wanted: key})
 	if ctx.Err() != nil {
 		err = nil // it was asked to end
 	}

@@ -117,8 +117,8 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int
 // endShim ends the container in a shim that is still alive. An engine that calls
 // delete abandons the container and removes its bundle, for example after a restart
 // during which the shim did not answer. The sandbox's own container ends with its
-// shim, which ends by itself if it serves none and is killed otherwise, and whole reports
-// that the pod must be removed. Any other container is killed by its shim, if that
+// shim: one that has no container left ends by itself, any other is killed. whole then
+// reports that the pod must be removed. Any other container is killed by its shim, if that
 // answers, and pid is the container's. A shim that has deleted the sandbox's container and
 // serves others is not touched: it reports their exits.
 func endShim(p *Params, sandboxID string, end time.Time) (whole bool, pid int, err error) {
@@ -126,7 +126,7 @@ func endShim(p *Params, sandboxID string, end time.Time) (whole bool, pid int, e
 	defer shim.close()
 	switch {
 	case sandboxID == p.ID && !shim.servesOnlyOthers(p.ID):
-		shim.dismiss(p.ID)
+		shim.dismiss(p.ID, end)
 		return true, 0, killDaemon(p, end)
 	case sandboxID != p.ID && shim.serves(p.ID):
 		pid, err = shim.end(p.ID, end)
@@ -168,16 +168,16 @@ func killDaemon(p *Params, end time.Time) error {
 	}
 	// It may still have events to forward: the engine calls delete as soon as its
 	// connection is closed.
-	if awaitEnding(p, daemon) {
+	if awaitEnding(p, daemon, end) {
 		return nil
 	}
 	return daemon.Kill(max(time.Until(end), lastWait))
 }
 
-// awaitEnding waits, at most endGrace, until a daemon that is ending has ended, or
-// has left its bundle (EndLoggers).
-func awaitEnding(p *Params, daemon persist.Process) bool {
-	for end := time.Now().Add(endGrace); bundle.ShimIsEnding(p.Bundle) && time.Now().Before(end); {
+// awaitEnding waits, at most endGrace and not after end, until a daemon that is ending has
+// ended, or has left its bundle (EndLoggers).
+func awaitEnding(p *Params, daemon persist.Process, end time.Time) bool {
+	for grace := time.Now().Add(endGrace); bundle.ShimIsEnding(p.Bundle) && time.Now().Before(grace) && time.Now().Before(end); {
 		if daemon.Await(endRound) == nil {
 			return true
 		}

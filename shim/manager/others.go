@@ -141,12 +141,12 @@ func (s *liveShim) end(id string, end time.Time) (int, error) {
 }
 
 // dismiss lets the shim end by itself if it serves no container. The caller kills one
-// that does not.
-func (s *liveShim) dismiss(id string) {
+// that has not begun to at the time end.
+func (s *liveShim) dismiss(id string, end time.Time) {
 	if s == nil || len(s.ids) > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), min(askTimeout, time.Until(end)))
 	defer cancel()
 	_, _ = api.NewTTRPCTaskClient(s.client).Shutdown(ctx, &api.ShutdownRequest{ID: id})
 }

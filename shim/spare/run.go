@@ -132,7 +132,7 @@ func (s *spare) make(ctx context.Context, cfg *config.Config) (err error) {
 	}
 	if cfg.Factory.Template && s.store.Due(template) {
 		// A failure is recorded, and the spare boots then.
-		_, _ = virtcontainers.MakeTemplate(ctx, s.platform, virtcontainers.Options{Config: cfg}, virtcontainers.TemplateOptions{Lock: s.lock})
+		_, _ = virtcontainers.MakeTemplate(ctx, s.platform, cfg, virtcontainers.TemplateOptions{Lock: s.lock})
 	}
 	id := pool.NewID()
 	s.entry, err = s.pool.Add(id, pool.Info{

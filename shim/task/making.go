@@ -23,8 +23,8 @@ type making struct {
 	ended chan struct{}
 }
 
-// begin records that an engine has called Create, which withdraw ends, or Boot, with ""
-// and nil. end must follow.
+// begin records that an engine has called Create or Boot; end must follow. withdraw ends
+// the Create. Boot has no id and no withdraw.
 func (s *Service) begin(id string, withdraw context.CancelCauseFunc) *making {
 	s.markUsed()
 	m := &making{id, withdraw, make(chan struct{})}
@@ -37,15 +37,16 @@ func (s *Service) begin(id string, withdraw context.CancelCauseFunc) *making {
 // abandonAfter is the default of Options.AbandonAfter.
 const abandonAfter = 5 * time.Second
 
-// end follows begin, with the call's error. A shim that has no sandbox then ends some
-// time later, unless its engine ends it or tries again: an engine that died meanwhile
-// may not know of the shim any more, or (containerd 1.6) keep it forever.
+// end follows begin, with the call's error. A shim that has no sandbox then, or one that
+// has stopped, ends some time later, unless its engine ends it or tries again: an engine
+// that died meanwhile may not know of the shim any more, or (containerd 1.6) keep it
+// forever.
 func (s *Service) end(m *making, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.making = slices.DeleteFunc(s.making, func(other *making) bool { return other == m })
 	close(m.ended)
-	if err != nil && s.sandbox == nil {
+	if err != nil && (s.sandbox == nil || hasStopped(s.sandbox)) {
 		time.AfterFunc(cmp.Or(s.opts.AbandonAfter, abandonAfter), s.abandon)
 	}
 }
@@ -86,15 +87,16 @@ func (s *Service) withdraw(ctx context.Context, id string) error {
 	return nil
 }
 
-// empty reports whether nothing is left to serve.
+// empty reports whether nothing is left to serve. The undoing of a creation is to end
+// before its shim, also when the sandbox has stopped.
 func (s *Service) empty() bool {
 	s.mu.Lock()
-	sandbox, kept := s.sandbox, s.booting || s.keep
+	sandbox, kept, making := s.sandbox, s.booting || s.keep, len(s.making) > 0
 	s.mu.Unlock()
 	if kept || sandbox == nil {
 		return !kept
 	}
-	return sandbox.Empty() || hasStopped(sandbox) && len(known(sandbox)) == 0
+	return sandbox.Empty() || !making && hasStopped(sandbox) && len(known(sandbox)) == 0
 }
 
 func hasStopped(sandbox *virtcontainers.Sandbox) bool {

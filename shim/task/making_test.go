@@ -49,9 +49,10 @@ func (s *shim) checkForgotten(t *testing.T, id string, goOn chan struct{}, want 
 	_, err := s.Delete(t.Context(), &taskapi.DeleteRequest{ID: id})
 	wantError(t, "delete", err, errdefs.IsNotFound, id)
 	close(goOn)
-	time.Sleep(200 * time.Millisecond) // a creation that was not ended succeeds meanwhile
-	if ids := s.service.ContainerIDs(); !slices.Equal(ids, want) {
-		t.Errorf("the shim has %v, want %v", ids, want)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // a creation that was not ended succeeds meanwhile
+		if ids := s.service.ContainerIDs(); !slices.Equal(ids, want) {
+			t.Fatalf("the shim has %v, want %v", ids, want)
+		}
 	}
 	if list := s.events.list(); slices.Contains(list, "create "+id) {
 		t.Errorf("events %v", list)

@@ -105,7 +105,7 @@ func initFactory(ctx context.Context, c *cli.Command, h host) error {
 
 // makeTemplate makes a template in the way in which the shim starts a pod.
 func makeTemplate(ctx context.Context, cfg *config.Config, progress func(string)) (factory.Key, error) {
-	return virtcontainers.MakeTemplate(ctx, platform.Host(ctx), virtcontainers.Options{Config: cfg}, virtcontainers.TemplateOptions{Progress: progress})
+	return virtcontainers.MakeTemplate(ctx, platform.Host(ctx), cfg, virtcontainers.TemplateOptions{Progress: progress})
 }
 
 // factoryReport is what factory status writes.
