@@ -135,19 +135,40 @@ func newNode(t *testing.T) string {
 	return root
 }
 
-// fakeQEMU returns a program that prints a version of QEMU. It is static: the node
-// has no libraries and no shell.
+// fakeQEMU returns a program that answers what the installer asks as this machine's QEMU
+// does. It is static: the node has no libraries and no shell.
 func fakeQEMU(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	source := "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"QEMU emulator version 7.2.22\\n\") }\n"
+	dir, answers := t.TempDir(), map[string]string{}
+	for _, args := range [][]string{{"--version"}, {"-machine", "help"}, {"-accel", "help"}, {"-device", "help"}} {
+		answer, err := exec.CommandContext(t.Context(), harness.DefaultQEMU, args...).Output()
+		if err != nil {
+			t.Fatalf("%s %q: %v", harness.DefaultQEMU, args, err)
+		}
+		answers[strings.Join(args, " ")] = string(answer)
+	}
+	source := fmt.Sprintf(`package main
+
+import (
+	"os"
+	"strings"
+)
+
+func main() {
+	answer, known := %#v[strings.Join(os.Args[1:], " ")]
+	if !known {
+		os.Exit(1) // as a QEMU does that gets a machine with an unknown option
+	}
+	os.Stdout.WriteString(answer)
+}
+`, answers)
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", "qemu", "main.go")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build a program that prints a version: %v: %s", err, text)
+		t.Fatalf("build a program that answers as QEMU does: %v: %s", err, text)
 	}
 	program, err := os.ReadFile(filepath.Join(dir, "qemu"))
 	if err != nil {
