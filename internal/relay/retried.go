@@ -17,8 +17,9 @@ const retryInterval = time.Second
 type retried struct {
 	HalfCloser
 
-	mu       sync.Mutex // guards the deadline of writes, here and below
-	deadline time.Time  // zero if there is none
+	mu       sync.Mutex // guards the deadline of HalfCloser's writes, and what follows
+	deadline time.Time  // the caller's; zero if there is none
+	until    time.Time  // the end of the present try; zero if none was set
 }
 
 // SetDeadline implements net.Conn.
@@ -30,21 +31,16 @@ func (r *retried) SetDeadline(t time.Time) error {
 func (r *retried) SetWriteDeadline(t time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.deadline = t
+	r.deadline, r.until = t, time.Time{}
 	return r.HalfCloser.SetWriteDeadline(t)
 }
 
-// Write implements net.Conn. A write of no bytes is tried once; another Write's try that
-// has just ended is no error of it.
+// Write implements net.Conn. A write of no bytes is no error if only its tries have ended:
+// another Write waits.
 func (r *retried) Write(b []byte) (int, error) {
 	if len(b) == 0 {
-		_, err := r.HalfCloser.Write(nil)
-		if errors.Is(err, os.ErrDeadlineExceeded) && !r.late() {
-			err = nil
-		}
-		return 0, err
+		return 0, r.check()
 	}
-	defer r.restore()
 	written := 0
 	for {
 		if err := r.begin(); err != nil {
@@ -52,29 +48,46 @@ func (r *retried) Write(b []byte) (int, error) {
 		}
 		n, err := r.HalfCloser.Write(b[written:])
 		written += n
-		if !errors.Is(err, os.ErrDeadlineExceeded) || r.late() {
+		if !r.again(err) {
 			return written, err
 		}
 	}
 }
 
-// begin sets the end of the next try.
+// check writes no bytes. The first try may fail because an earlier Write's tries have
+// ended, the second because another Write's end while check waits for it.
+func (r *retried) check() error {
+	for range 2 {
+		_, err := r.HalfCloser.Write(nil)
+		if !r.again(err) {
+			return err
+		}
+		if err := r.begin(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin sets the end of a try, unless the present one is far enough: setting it may cost
+// a system call.
 func (r *retried) begin() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	end := time.Now().Add(retryInterval)
-	if !r.deadline.IsZero() && r.deadline.Before(end) {
-		end = r.deadline
+	now := time.Now()
+	if r.until.Sub(now) > retryInterval/2 {
+		return nil
 	}
-	return r.HalfCloser.SetWriteDeadline(end)
+	r.until = now.Add(retryInterval)
+	if !r.deadline.IsZero() && r.deadline.Before(r.until) {
+		r.until = r.deadline
+	}
+	return r.HalfCloser.SetWriteDeadline(r.until)
 }
 
-// restore ends the tries: the deadline is the caller's again. If the connection is
-// closed, it has none.
-func (r *retried) restore() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_ = r.HalfCloser.SetWriteDeadline(r.deadline)
+// again reports whether a write that ended with err is to be tried again.
+func (r *retried) again(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) && !r.late()
 }
 
 // late reports whether the deadline is over.
