@@ -2,9 +2,11 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,16 +20,22 @@ import (
 // joined by its own Join. cut ends the connection in between.
 func chain(t *testing.T) (client, server *net.TCPConn, cut func()) {
 	t.Helper()
+	return chainFor(t, times{lastWords: usual.lastWords, watch: time.Millisecond})
+}
+
+// chainFor is chain with these times.
+func chainFor(t *testing.T, wait times) (client, server *net.TCPConn, cut func()) {
+	t.Helper()
 	client, accepted := tcpPair(t)
 	dialled, server := tcpPair(t)
 	host, guest := relaytest.Pair(t, waitTime)
 	ended := make(chan struct{}, 2)
 	go func() {
-		_ = join(t.Context(), TCP(accepted), Mark(host), time.Millisecond)
+		_ = join(t.Context(), TCP(accepted), Mark(host), wait)
 		ended <- struct{}{}
 	}()
 	go func() {
-		_ = join(t.Context(), Mark(guest), TCP(dialled), time.Millisecond)
+		_ = join(t.Context(), Mark(guest), TCP(dialled), wait)
 		ended <- struct{}{}
 	}()
 	t.Cleanup(func() {
@@ -97,6 +105,66 @@ func TestChainResetOfAnUpload(t *testing.T) {
 		_, _ = io.CopyN(io.Discard, server, 1<<20)
 		reset(server)
 		wantReset(t, "client", client)
+	}
+}
+
+// A client that dies while both send and neither reads: all writes wait.
+func TestChainResetOfBoth(t *testing.T) {
+	client, server, _ := chainFor(t, quick)
+	var sent atomic.Int64
+	fill := func(conn *net.TCPConn, ended chan<- error) {
+		data := make([]byte, block)
+		for {
+			n, err := conn.Write(data)
+			if sent.Add(int64(n)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}
+	ended := [2]chan error{make(chan error, 1), make(chan error, 1)}
+	go fill(client, ended[0])
+	go fill(server, ended[1])
+	for before := int64(-1); sent.Load() != before; time.Sleep(200 * time.Millisecond) {
+		before = sent.Load()
+	}
+	reset(client)
+	<-ended[0]
+	if err := <-ended[1]; !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the server writes: %v, want a reset", err)
+	}
+}
+
+// A client that dies while its own end cannot be passed on for want of room, and while
+// the far side is silent or sends more than the client takes.
+func TestResetWhileTheEndWaits(t *testing.T) {
+	for _, silent := range []bool{true, false} {
+		client, accepted := tcpPair(t)
+		host, far := net.Pipe() // has no room: each write waits for its reader
+		guest := Mark(halfPipe{far})
+		_ = guest.SetDeadline(time.Now().Add(waitTime))
+		ended, filled := make(chan error, 1), make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), waitTime)
+		go func() { ended <- join(ctx, TCP(accepted), Mark(halfPipe{host}), quick) }()
+		write(t, client, "x")
+		_ = client.CloseWrite()
+		read(t, guest, "x")
+		if silent {
+			filled <- nil
+		} else {
+			go func() { _, err := guest.Write(make([]byte, 64<<20)); filled <- err }() // more than the kernel buffers
+		}
+		time.Sleep(50 * time.Millisecond) // until the end waits, most of the time
+		reset(client)
+		if err := <-ended; !errors.Is(err, errLost) || ctx.Err() != nil {
+			t.Errorf("silent %v: ended with %v", silent, err)
+		}
+		wantReset(t, "guest", guest)
+		if err := <-filled; err == nil && !silent {
+			t.Error("all was written")
+		}
+		_ = guest.Close()
+		cancel()
 	}
 }
 

@@ -24,7 +24,8 @@ const (
 //
 // A header goes out in the same Write as its block, and is read with the block before
 // it if it has arrived by then. CloseWrite waits, as a Write does, for room at the peer.
-func Mark(conn HalfCloser) HalfCloser { return &marked{HalfCloser: conn} }
+// Mark drops conn's deadline of writes; one that is set later holds.
+func Mark(conn HalfCloser) HalfCloser { return &marked{HalfCloser: &retried{HalfCloser: conn}} }
 
 // marked has one reader and one writer at a time.
 type marked struct {

@@ -6,20 +6,25 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
 
-const (
-	// block is how much is buffered in each direction, in bytes.
-	block = 32 << 10
-	// lastWords is how long a side that no longer reads may still send: bytes that
-	// it sent before may be in transit, but a side that does neither must not keep
-	// the connection.
-	lastWords = 5 * time.Second
-	// watchInterval is how often a side that no longer sends is checked.
-	watchInterval = time.Second
-)
+// block is how much is buffered in each direction, in bytes.
+const block = 32 << 10
+
+// times are how long a Join waits.
+type times struct {
+	// lastWords is how long a connection stays of which one side takes no more: bytes
+	// that this side sent before may be in transit.
+	lastWords time.Duration
+	// watch is how often a side that no longer sends is checked.
+	watch time.Duration
+}
+
+// usual are the times of Join.
+var usual = times{lastWords: 5 * time.Second, watch: time.Second}
 
 // HalfCloser is a connection whose writing half can be closed separately: a
 // vsock, TCP or UNIX connection.
@@ -28,7 +33,7 @@ type HalfCloser interface {
 	CloseWrite() error
 }
 
-// errLost means that the connection that was read from is lost.
+// errLost means that one of the connections is lost, or has had its time.
 var errLost = errors.New("connection lost")
 
 // Join passes bytes in both directions until both have ended, one of the
@@ -39,14 +44,18 @@ var errLost = errors.New("connection lost")
 //	  |                           |
 //	  +-- reset, error, ctx ------+-----------------------> both reset
 //
+// A write that fails ends its direction alone: the other one has 5 s to pass what was
+// sent before. That is how a server's answer arrives which closed before it read all of
+// the request: Linux sends a reset then, not an end of file (tcp_close in
+// net/ipv4/tcp.c). After that time both are reset.
+//
 // A half-close is passed on, and the other direction continues until its own end. So is a
 // reset, to a connection that can be reset: that of TCP, or one that is made so by Mark.
 func Join(ctx context.Context, a, b HalfCloser) error {
-	return join(ctx, a, b, watchInterval)
+	return join(ctx, a, b, usual)
 }
 
-// join is Join with the interval at which a side that no longer sends is checked.
-func join(ctx context.Context, a, b HalfCloser, interval time.Duration) error {
+func join(ctx context.Context, a, b HalfCloser, t times) error {
 	hangUp := sync.OnceFunc(func() {
 		abort(a)
 		abort(b)
@@ -61,13 +70,15 @@ func join(ctx context.Context, a, b HalfCloser, interval time.Duration) error {
 	var errs [2]error
 	copied := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
 	direction := func(i int, to, from HalfCloser) {
-		err := copyBytes(to, from)
+		err := t.copyBytes(to, from)
 		close(copied[i])
 		if err == nil {
-			err = passEnd(to)
-		}
-		if err == nil {
-			err = watch(from, interval, copied[1-i])
+			passed := make(chan error, 1)
+			go func() { passed <- t.passEnd(to, from) }()
+			if err = watch(from, t.watch, copied[1-i]); err != nil {
+				hangUp() // which ends passEnd
+			}
+			err = errors.Join(err, <-passed)
 		}
 		if errs[i] = err; errors.Is(err, errLost) {
 			hangUp()
@@ -99,7 +110,8 @@ func abort(conn net.Conn) {
 // (net/vmw_vsock/af_vsock.c, vsock_connectible_sendmsg, and net/unix/af_unix.c,
 // unix_stream_sendmsg: EPIPE), as it reports a TCP connection's reset. Otherwise a side
 // that ignores the end of its input would keep the connection forever. done is closed
-// before the connection's own half is, which has the same error.
+// before our own sending half of conn is: from then on an empty write fails with EPIPE,
+// too, and proves nothing.
 func watch(conn net.Conn, interval time.Duration, done <-chan struct{}) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -122,7 +134,7 @@ func watch(conn net.Conn, interval time.Duration, done <-chan struct{}) error {
 }
 
 // copyBytes copies from one side until its end.
-func copyBytes(to, from HalfCloser) error {
+func (t times) copyBytes(to, from HalfCloser) error {
 	buf := make([]byte, block)
 	room, send := 0, func(b []byte) error {
 		_, err := to.Write(b)
@@ -135,8 +147,7 @@ func copyBytes(to, from HalfCloser) error {
 		n, err := from.Read(buf[room:])
 		if n > 0 {
 			if err := send(buf[:room+n]); err != nil {
-				_ = to.SetReadDeadline(time.Now().Add(lastWords))
-				return fmt.Errorf("write: %w", err)
+				return fmt.Errorf("write: %w", t.takesNoMore(to, from, err))
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -148,9 +159,22 @@ func copyBytes(to, from HalfCloser) error {
 	}
 }
 
-func passEnd(to HalfCloser) error {
+// passEnd passes the end of from on. It may wait, as a write does.
+func (t times) passEnd(to, from HalfCloser) error {
 	if err := to.CloseWrite(); err != nil {
-		return fmt.Errorf("close half: %w", err)
+		return fmt.Errorf("close half: %w", t.takesNoMore(to, from, err))
 	}
 	return nil
+}
+
+// takesNoMore gives the direction from to to from, which may wait in a write, the time of
+// last words, because a write to to has failed with err. It returns err, which is a loss
+// if this very time was over.
+func (t times) takesNoMore(to, from HalfCloser, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: %w", errLost, err)
+	}
+	end := time.Now().Add(t.lastWords)
+	_, _ = to.SetReadDeadline(end), from.SetWriteDeadline(end)
+	return err
 }

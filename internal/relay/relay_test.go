@@ -17,6 +17,9 @@ import (
 // waitTime bounds the wait in one step.
 const waitTime = 20 * time.Second
 
+// quick are a Join's times in tests that wait for them.
+var quick = times{lastWords: 100 * time.Millisecond, watch: time.Millisecond}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A connection to a server that ignores the end of its input is closed when the
@@ -40,7 +43,7 @@ func TestServerThatStaysSilent(t *testing.T) {
 	_ = port.SetDeadline(time.Now().Add(waitTime))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- join(t.Context(), agent, dialled.(*net.TCPConn), time.Millisecond)
+		ended <- join(t.Context(), agent, dialled.(*net.TCPConn), quick)
 	}()
 	_ = host.CloseWrite()
 	relaytest.WantAll(t, port, "")
@@ -87,15 +90,15 @@ func TestTakesNoMore(t *testing.T) {
 		}
 		go func() { _, _ = source.Write([]byte("x")) }()
 		side := takesNone{halfPipe{to}}
-		if err := copyBytes(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
+		if err := usual.copyBytes(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
 			t.Errorf("%v, want that the direction ends alone", err)
 		}
 		began := time.Now()
-		if err := copyBytes(halfPipe{from}, side); !errors.Is(err, errLost) {
+		if err := usual.copyBytes(halfPipe{from}, side); !errors.Is(err, errLost) {
 			t.Errorf("%v, want the loss of the silent side", err)
 		}
-		if took := time.Since(began); took != lastWords {
-			t.Errorf("lost after %v, want %v", took, lastWords)
+		if took := time.Since(began); took != usual.lastWords {
+			t.Errorf("lost after %v, want %v", took, usual.lastWords)
 		}
 	})
 }

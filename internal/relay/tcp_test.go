@@ -65,7 +65,31 @@ func TestTCPResetDuringWrites(t *testing.T) {
 	}
 }
 
-// So it is when reader and writer get it concurrently.
+// A peer that no longer answers, which a Write reports first, is no end of file either.
+func TestTCPTimeoutDuringAWrite(t *testing.T) {
+	conn, peer := tcpPair(t)
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var optErr error
+	err = raw.Control(func(fd uintptr) {
+		optErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 100)
+	})
+	if err := errors.Join(err, optErr); err != nil {
+		t.Fatal(err)
+	}
+	c := TCP(conn)
+	write(t, peer, "last words")
+	if _, err := c.Write(make([]byte, 64<<20)); !errors.Is(err, unix.ETIMEDOUT) { // more than the kernel buffers
+		t.Fatalf("write: %v, want that it has the error before the reader", err)
+	}
+	if got, err := io.ReadAll(c); string(got) != "last words" || !errors.Is(err, unix.ETIMEDOUT) {
+		t.Errorf("read %q, %v, want the loss after the last words", got, err)
+	}
+}
+
+// A reset is no end of file when reader and writer get it concurrently.
 func TestTCPResetDuringBoth(t *testing.T) {
 	for range 100 {
 		conn, peer := tcpPair(t)

@@ -34,13 +34,15 @@ type stage struct {
 	engine  tasks.TasksClient
 	execs   int
 	added   []*harness.Process
+	// stopped reports whether the other runtime's scenes have ended this one's.
+	stopped func() bool
 	// alive is set if the probed process has not ended.
 	alive bool
 }
 
 func newStage(ctx context.Context, t *testing.T, d *harness.Daemon, all *sheet) *stage {
 	t.Helper()
-	s := &stage{t: t, d: d, sheet: all, engine: d.Client.TaskService(), service: "containerd.task.v3.Task"}
+	s := &stage{t: t, d: d, sheet: all, engine: d.Client.TaskService(), service: "containerd.task.v3.Task", stopped: func() bool { return stopped(ctx) }}
 	if d.Release().Name == "1.6" {
 		s.service = "containerd.task.v2.Task"
 	}
@@ -89,9 +91,12 @@ func (s *stage) note(row, format string, args ...any) {
 }
 
 // must aborts the scene on an error of an operation that every runtime
-// supports.
+// supports. If the scene was stopped, that failed with it and is not the reason.
 func (s *stage) must(err error, what string) {
 	s.t.Helper()
+	if err != nil && s.stopped() {
+		s.t.FailNow()
+	}
 	if err != nil {
 		s.t.Fatalf("%s: %s: %v", s.scene, what, err)
 	}

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -36,18 +37,18 @@ func TestMatrix(t *testing.T) {
 		// No subtests: one of the two proves nothing without the other. The
 		// scenes have their own time: together they may take longer than other
 		// tests.
-		ctx, cancel := context.WithCancel(d.Context(t.Context()))
+		ctx, cancel := context.WithCancelCause(d.Context(t.Context()))
 		peer, played := startPeer(t, d), make(chan *sheet, 1)
 		var playing sync.WaitGroup
 		playing.Go(func() {
 			defer close(played) // also if a scene of runc's ends the test
-			played <- playAll(ctx, t, peer)
+			played <- playAll(ctx, cancel, t, peer)
 		})
 		defer func() {
-			cancel()
+			cancel(nil)
 			playing.Wait() // the test must not end before its goroutine
 		}()
-		kata := playAll(ctx, t, d)
+		kata := playAll(ctx, cancel, t, d)
 		runc := <-played
 		if runc == nil {
 			return
@@ -61,6 +62,9 @@ func TestMatrix(t *testing.T) {
 		}
 	})
 }
+
+// errOther ends the scenes of one runtime when one of the other's cannot continue.
+var errOther = errors.New("a scene of the other runtime failed")
 
 // startPeer starts a containerd of the same release for runc.
 func startPeer(t *testing.T, d *harness.Daemon) *harness.Daemon {
@@ -77,26 +81,38 @@ func startPeer(t *testing.T, d *harness.Daemon) *harness.Daemon {
 }
 
 // playAll plays the scenes with one daemon. A scene that cannot continue ends
-// the test: the rest would prove nothing.
-func playAll(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
+// the test, and by cancel also the scenes of the other runtime: the rest would
+// prove nothing.
+func playAll(ctx context.Context, cancel context.CancelCauseFunc, t *testing.T, d *harness.Daemon) *sheet {
 	t.Helper()
-	all := newSheet()
-	s := newStage(ctx, t, d, all)
-	defer s.close()
-	over, began := false, time.Now()
+	all, name, scene, over, began := newSheet(), d.Runtime().Name, "", false, time.Now()
 	defer func() {
-		if !over {
-			t.Logf("%s: scene %q broke off after row %q", d.Runtime().Name, s.scene, all.last())
+		switch {
+		case over:
+		case stopped(ctx):
+			t.Logf("%s: scene %q was stopped after row %q: %v", name, scene, all.last(), errOther)
+		default:
+			t.Logf("%s: scene %q broke off after row %q", name, scene, all.last())
+			cancel(errOther)
 		}
 	}()
+	s := newStage(ctx, t, d, all)
+	defer s.close()
 	for _, sc := range scenes() {
-		s.scene = sc.name
+		if stopped(ctx) {
+			t.FailNow()
+		}
+		scene, s.scene = sc.name, sc.name
 		s.playOne(ctx, sc)
 	}
 	over = true
-	t.Logf("%s took %.1f s", d.Runtime().Name, time.Since(began).Seconds())
+	t.Logf("%s took %.1f s", name, time.Since(began).Seconds())
 	return all
 }
+
+// stopped reports whether the scenes of one runtime have to end because one of the
+// other's failed.
+func stopped(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errOther) }
 
 // playOne plays a scene within its time.
 func (s *stage) playOne(ctx context.Context, sc scene) {

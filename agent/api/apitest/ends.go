@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -28,24 +29,34 @@ func deleteCreated(h *host) {
 // for its end. No exit is reported.
 func deleteCreatedExec(h *host) {
 	h.running("c")
+	began, err := time.Now(), deleteAwaited(h)
+	for errdefs.IsNotFound(errgrpc.ToNative(err)) && time.Since(began) < patience {
+		err = deleteAwaited(h) // the call of Wait came after that of Delete
+	}
+	h.want("Wait", err, nil)
+	h.must("exit", h.Exit("c", "", 0))
+	h.exits(&api.Exit{ContainerId: "c"})
+}
+
+// deleteAwaited makes an exec, deletes it while, most of the time, a call of Wait waits for
+// its end, and returns the error of that call.
+func deleteAwaited(h *host) error {
 	h.must("exec", h.exec("c", "e"))
 	ctx, cancel := context.WithTimeout(h.Context(), patience)
 	defer cancel()
-	status := make(chan uint32, 1)
+	waited := make(chan error, 1)
 	go func() {
 		r, err := h.task.Wait(ctx, &task.WaitRequest{ID: "c", ExecID: "e"})
-		h.want("Wait", err, nil)
-		status <- r.GetExitStatus()
+		if err == nil && r.GetExitStatus() != neverStarted {
+			h.Errorf("Wait: %d", r.GetExitStatus())
+		}
+		waited <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // until it waits, most of the time
+	time.Sleep(100 * time.Millisecond)
 	if status, err := h.delete("c", "e"); err != nil || status != neverStarted {
 		h.Errorf("Delete: %d, %v", status, err)
 	}
-	if got := <-status; got != neverStarted {
-		h.Errorf("Wait: %d", got)
-	}
-	h.must("exit", h.Exit("c", "", 0))
-	h.exits(&api.Exit{ContainerId: "c"})
+	return <-waited
 }
 
 // killCreatedExec sends signals to an exec that was never started: nothing gets them.
