@@ -54,7 +54,13 @@ func (c containerd) serves() bool {
 // image, the cgroup driver and the other handlers: there the handler goes into a
 // block of the main file. It also goes there if the main file has imports that do
 // not cover the drop-in. Only 2.x reads files of version 3 and later.
+//
+// Nothing is to be written if the containerd that starts pods has the handler from
+// another file.
 func (c containerd) plan(ctx context.Context) (plan, error) {
+	if known, err := c.inOtherFile(); known || err != nil {
+		return nil, err
+	}
 	text, err := c.node.read(containerdConfig)
 	if err != nil {
 		return nil, err

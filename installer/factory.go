@@ -3,33 +3,39 @@ package installer
 import "fmt"
 
 // Factory has what the installer must know of machines that wait for a pod: spares,
-// which run, and templates, which take the node's memory.
+// which run, and templates, which take the node's memory. Both functions are given a
+// configuration file by its path for this process; it may be invalid.
 type Factory struct {
-	// Spares returns the processes of the node's spares, by the pids that the node
-	// gives them.
-	Spares func(on Node) ([]int, error)
-	// Destroy ends the spares and removes the templates of a configuration file,
-	// whose path is for this process. Its error names what it could not remove.
-	Destroy func(file string, on Node) error
+	// Spares returns the processes that Destroy ends, by the pids that the node gives
+	// them: those of the node's spares, and one that makes a template.
+	Spares func(file string, on Node) ([]int, error)
+	// Destroy ends the spares and removes the configuration's templates. Its error
+	// names what it could not remove. The notice, empty for none, says what stays
+	// although it has not failed.
+	Destroy func(file string, on Node) (notice string, err error)
 }
 
-// spares returns the processes that destroyFactory will end.
+// spares returns the processes that destroyFactory will end; none if it does not matter.
 func (o *Options) spares() ([]int, error) {
-	if o.Factory.Spares == nil || o.node().configFile() == "" {
+	file := o.node().configFile()
+	if o.Factory.Spares == nil || file == "" || o.Force {
 		return nil, nil
 	}
-	return o.Factory.Spares(o.view())
+	return o.Factory.Spares(file, o.view())
 }
 
-// destroyFactory removes what only this program could remove. No more pods can start
-// at that time, which would make it again.
+// destroyFactory removes templates and spares. The handler is removed first, because pods
+// make them again; with Restart "never" pods can start until the engine restarts.
 func (o *Options) destroyFactory() error {
 	n := o.node()
 	file := n.configFile()
 	if o.Factory.Destroy == nil || file == "" || !n.exists(Home) {
 		return nil
 	}
-	err := o.Factory.Destroy(file, o.view())
+	notice, err := o.Factory.Destroy(file, o.view())
+	if notice != "" {
+		o.say("%s", notice)
+	}
 	if err != nil && o.Force {
 		o.say("spares or templates are left: %v", err)
 		return nil

@@ -72,11 +72,6 @@ func (o *Options) requirements(ctx context.Context, list []file) ([]engine, erro
 func (o *Options) plans(ctx context.Context, engines []engine) ([]plan, error) {
 	var plans []plan
 	for _, e := range engines {
-		if c, ok := e.(containerd); ok {
-			if err := c.refuseOtherFile(); err != nil {
-				return nil, err
-			}
-		}
 		p, err := e.plan(ctx)
 		if err != nil {
 			return nil, err

@@ -50,20 +50,20 @@ func lastLine(text string) string {
 	return text[strings.LastIndex(text, "\n")+1:]
 }
 
-// afterRestart describes a restart, which does nothing for a service that does not run.
-func (n node) afterRestart(service string) string {
-	if processes, err := n.running(service); err == nil && len(processes) == 0 {
-		return service + " is not running, nothing was restarted"
-	}
-	return "restarted " + service
+// runsNow reports whether a service runs after its restart, which does nothing for one
+// that does not run. It is assumed if the node's processes cannot be seen.
+func (n node) runsNow(service string) bool {
+	processes, err := n.running(service)
+	return err != nil || len(processes) > 0
 }
 
 // restart restarts the running services whose files have changed.
 func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 	n := o.node()
+	restarted = []string{}
 	pending, err := n.lines(pendingFile)
 	if err != nil {
-		return []string{}, err
+		return restarted, err
 	}
 	var services []string
 	for _, service := range pending {
@@ -75,11 +75,11 @@ func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 	}
 	if len(services) == 0 {
 		_, err = n.remove(pendingFile)
-		return []string{}, err
+		return restarted, err
 	}
 	if o.Restart == "never" {
 		o.say("restart %s for the change to take effect", strings.Join(services, " and "))
-		return []string{}, nil
+		return restarted, nil
 	}
 	if !n.exists("/run/systemd/system") {
 		return nil, errors.New("the files are in place, but the node has no systemd that could restart " +
@@ -89,8 +89,13 @@ func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 		if _, err := o.run(ctx, "systemctl", "try-restart", service+".service"); err != nil {
 			return nil, fmt.Errorf("the files are in place, but restarting %s failed: %w: restart it by hand, then pass --restart never", service, err)
 		}
-		o.say("%s", n.afterRestart(service))
+		if !n.runsNow(service) {
+			o.say("%s is not running, nothing was restarted", service)
+			continue
+		}
+		restarted = append(restarted, service)
+		o.say("restarted %s", service)
 	}
 	_, err = n.remove(pendingFile)
-	return services, err
+	return restarted, err
 }

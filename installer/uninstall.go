@@ -57,7 +57,7 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if err := n.leave(); err != nil {
 		return nil, err
 	}
-	o.say("nothing of Katabox is left on the node")
+	o.say("removed Katabox from the node")
 	return r, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,8 +63,13 @@ func TestUninstallDestroysSparesAndTemplates(t *testing.T) {
 		t.Fatalf("without a factory: %v", err)
 	}
 	o.Factory = Factory{
-		Spares: func(Node) ([]int, error) { return []int{42}, nil },
-		Destroy: func(file string, on Node) error {
+		Spares: func(file string, _ Node) ([]int, error) {
+			if want := filepath.Join(h.root, versionsDir, version, buildConfig); file != want {
+				t.Errorf("the spares' configuration is %s, want %s", file, want)
+			}
+			return []int{42}, nil
+		},
+		Destroy: func(file string, on Node) (string, error) {
 			if strings.Contains(h.read("etc/containerd/config.toml"), "katabox") || h.restarts() != "containerd" {
 				t.Error("pods can still start")
 			}
@@ -71,7 +77,7 @@ func TestUninstallDestroysSparesAndTemplates(t *testing.T) {
 				t.Errorf("the configuration is %s, want %s", file, want)
 			}
 			dir, err := on.Path("/run/vc")
-			return errors.Join(err, os.RemoveAll(dir), os.RemoveAll(filepath.Join(h.root, "proc/42")), os.RemoveAll(filepath.Join(h.root, "proc/43")))
+			return "", errors.Join(err, os.RemoveAll(dir), os.RemoveAll(filepath.Join(h.root, "proc/42")), os.RemoveAll(filepath.Join(h.root, "proc/43")))
 		},
 	}
 	h.ran = nil
@@ -88,12 +94,30 @@ func TestUninstallNamesWhatItCannotRemove(t *testing.T) {
 	h := newHost(t, nodes["containerd 2.x"])
 	h.install(newBuild(t, "shim"))
 	o := h.options("")
-	o.Factory.Destroy = func(string, Node) error { return errors.New("unlinkat /run/vc/vm/template/memory: busy") }
+	o.Factory.Destroy = func(string, Node) (string, error) { return "", errors.New("unlinkat /run/vc/vm/template/memory: busy") }
 	if _, err := Uninstall(t.Context(), o); err == nil || !strings.Contains(err.Error(), "/run/vc/vm/template/memory") || !h.exists(Home) {
 		t.Errorf("error %v", err)
 	}
 	o.Force = true
 	if _, err := Uninstall(t.Context(), o); err != nil || h.exists(Home) {
 		t.Errorf("forced: %v", err)
+	}
+}
+
+// What is left for a reason that no further uninstall changes is said, and the node is
+// uninstalled.
+func TestUninstallSaysWhatItLeaves(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	before := h.tree()
+	h.install(newBuild(t, "shim"))
+	o := h.options("")
+	o.Factory.Destroy = func(string, Node) (string, error) { return "templates are left", nil }
+	var said []string
+	o.Say = func(line string) { said = append(said, line) }
+	if _, err := Uninstall(t.Context(), o); err != nil || !slices.Contains(said, "templates are left") {
+		t.Errorf("%v, %q", err, said)
+	}
+	if diff := cmp.Diff(before, h.tree()); diff != "" {
+		t.Errorf("after uninstall (-want +got):\n%s", diff)
 	}
 }

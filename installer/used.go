@@ -135,9 +135,15 @@ func (n node) parent(pid int) int {
 	if err != nil {
 		return 0
 	}
-	text, _ := os.ReadFile(path)
-	_, after, _ := strings.Cut(string(text), "\nPPid:")
-	line, _, _ := strings.Cut(after, "\n")
-	parent, _ := strconv.Atoi(strings.TrimSpace(line))
+	parent, _ := strconv.Atoi(statusField(path, "PPid"))
 	return parent
+}
+
+// statusField returns a field of a process's status (proc_pid_status(5)), or "" if there
+// is none.
+func statusField(path, name string) string {
+	text, _ := os.ReadFile(path)
+	_, after, _ := strings.Cut(string(text), "\n"+name+":")
+	line, _, _ := strings.Cut(after, "\n")
+	return strings.TrimSpace(line)
 }

@@ -9,6 +9,7 @@ const (
 	ModelRNG           = "virtio-rng-pci"
 	ModelBalloon       = "virtio-balloon-pci"
 	ModelMemory        = "virtio-mem-pci"
+	ModelMemoryModule  = "pc-dimm"
 	ModelVsock         = "vhost-vsock-pci"
 	ModelVhostUserSock = "vhost-user-vsock-pci"
 	ModelShare         = "vhost-user-fs-pci"

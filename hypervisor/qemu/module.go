@@ -42,7 +42,7 @@ func (vm *VM) addModule(ctx context.Context, id string, size uint64, add command
 	if err := vm.mon.ExecuteWithin(ctx, limit, add.name, add.args, nil); err != nil {
 		return err
 	}
-	device := map[string]any{"driver": "pc-dimm", "id": id, "memdev": id + memorySuffix}
+	device := map[string]any{"driver": ModelMemoryModule, "id": id, "memdev": id + memorySuffix}
 	err := vm.mon.Execute(ctx, "device_add", device, nil)
 	if tableFull(err) {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrResourceExhausted)

@@ -50,5 +50,10 @@ func (c *Config) Values() []Value {
 
 // draft makes a draft out of a Config.
 func (c *Config) draft() draft {
-	return draft{Config: *c, vcpus: cmp.Or(c.Hypervisor.DefaultVCPUs, float64(c.Hypervisor.VCPUs)), maxVCPUs: c.Hypervisor.MaxVCPUs}
+	return draft{
+		Config:        *c,
+		vcpus:         cmp.Or(c.Hypervisor.DefaultVCPUs, float64(c.Hypervisor.VCPUs)),
+		maxVCPUs:      c.Hypervisor.MaxVCPUs,
+		guestEmptyDir: c.Runtime.EmptyDirMode == EmptyDirBlock,
+	}
 }

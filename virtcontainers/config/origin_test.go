@@ -45,7 +45,8 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	c, err := buildDoc("[hypervisor.qemu]\ndefault_vcpus=-1\nvirtio_fs_extra_args=['-o','x']\nvirtio_fs_queue_size=512\n[agent.kata]\ndial_timeout=7")
+	c, err := buildDoc("[hypervisor.qemu]\ndefault_vcpus=-1\nvirtio_fs_extra_args=['-o','x']\nvirtio_fs_queue_size=512\n[agent.kata]\ndial_timeout=7\n" +
+		"[runtime]\ndisable_guest_empty_dir=false")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +59,8 @@ func TestValues(t *testing.T) {
 		"hypervisor.qemu.virtio_fs_cache":      "auto",
 		"agent.kata.dial_timeout":              int64(7),
 		"runtime.enable_debug":                 false,
+		"runtime.disable_guest_empty_dir":      false,
+		"runtime.emptydir_mode":                "block-plain",
 	}
 	values := c.Values()
 	if len(values) != len(keys) {

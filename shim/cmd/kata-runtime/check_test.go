@@ -158,7 +158,11 @@ func TestChecks(t *testing.T) {
 		{"no such filter", nil, "hypervisor.qemu.seccompsandbox = 'on,spawn=bogus'", "seccomp", missing, "invalid argument for spawn"},
 		{"a device that is not used", lacksDevice("pvpanic-pci"), "", "devices", ok, "all"},
 		{"no device for panics", lacksDevice("pvpanic-pci"), "hypervisor.qemu.guest_memory_dump_path = '/var/crash'", "devices", missing,
-			"/usr/bin/qemu-system-x86_64 has no pvpanic-pci\nno pod of this configuration starts, or none with a disk if that is what is missing\ninstall a QEMU that has it, or change hypervisor.qemu.guest_memory_dump_path"},
+			"/usr/bin/qemu-system-x86_64 has no pvpanic-pci\nno pod of this configuration starts, or none that gets a disk or more memory if that is what is missing\ninstall a QEMU that has it, or change hypervisor.qemu.guest_memory_dump_path"},
+		{"no memory modules", lacksDevice("pc-dimm"), "", "devices", missing, "has no pc-dimm"},
+		{"memory modules that are not used", lacksDevice("pc-dimm"), "hypervisor.qemu.enable_virtio_mem = true", "devices", ok, "all"},
+		{"no virtio-mem", lacksDevice("virtio-mem-pci"), "hypervisor.qemu.enable_virtio_mem = true", "devices", missing, "change hypervisor.qemu.enable_virtio_mem"},
+		{"machines that do not grow", lacksDevice("pc-dimm"), "runtime.static_sandbox_resource_mgmt = true", "devices", ok, "all"},
 		{"no bridge", lacksDevice("pci-bridge"), "", "devices", missing, "install a QEMU that has it"},
 		{"no accelerator", func(_ *testing.T, f *fakeHost) {
 			f.output = answering(f.output, "-accel", "Accelerators supported in QEMU binary:\ntcg\n")

@@ -35,7 +35,8 @@ func models(cfg *config.Config, vsockKind string) []model {
 	add(h.SharedFS == config.SharedFSVirtioFS, "shared_fs", qemu.ModelShare)
 	add(h.BlockDriver == config.BlockSCSI, "block_device_driver", qemu.ModelSCSI, qemu.ModelSCSIDisk)
 	add(h.BlockDriver == config.BlockVirtio, "block_device_driver", qemu.ModelBlock)
-	add(h.VirtioMem, "enable_virtio_mem", qemu.ModelMemory)
+	add(h.VirtioMem && !cfg.Runtime.StaticSizing, "enable_virtio_mem", qemu.ModelMemory)
+	add(!h.VirtioMem && !cfg.Runtime.StaticSizing, "enable_virtio_mem", qemu.ModelMemoryModule)
 	add(h.Memory.Reclaim, "reclaim_guest_freed_memory", qemu.ModelBalloon)
 	add(h.DumpDir != "", "guest_memory_dump_path", qemu.ModelPanic)
 	return all
@@ -63,7 +64,7 @@ func (h host) checkDevices(ctx context.Context, cfg *config.Config) []result {
 	lacking := slices.DeleteFunc(slices.Clone(all), func(m model) bool { return has[m.name] })
 	r := result{Name: "devices", Status: ok, Found: fmt.Sprintf("QEMU has all %d", len(all))}
 	if len(lacking) > 0 {
-		r.Status, r.Means = missing, "no pod of this configuration starts, or none with a disk if that is what is missing"
+		r.Status, r.Means = missing, "no pod of this configuration starts, or none that gets a disk or more memory if that is what is missing"
 		r.Found, r.Do = cfg.Hypervisor.Path+" has no "+lacking[0].name, "install a QEMU that has it"
 		var keys []string
 		for _, m := range lacking {

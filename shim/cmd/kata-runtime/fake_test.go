@@ -102,6 +102,7 @@ Input devices:
 name "isa-serial", bus ISA
 
 Misc devices:
+name "pc-dimm", desc "DIMM memory module"
 name "pvpanic-pci", bus PCI
 name "vhost-user-vsock-pci", bus PCI
 name "vhost-vsock-pci", bus PCI

@@ -66,7 +66,7 @@ func thisHost() host {
 	return host{
 		loadConfig: config.Load,
 		accel:      func() (hypervisor.Accel, string) { return qemu.DetectAccel(qemu.Host{}) },
-		vsockKind:  vsockKind,
+		vsockKind:  func(ctx context.Context) (string, error) { return vsockKind(ctx, vsock.Options{}) },
 		open:       func(path string) (io.ReadCloser, error) { return os.Open(path) },
 		openDevice: openDevice,
 		stat:       os.Stat,
@@ -89,8 +89,8 @@ func thisHost() host {
 }
 
 // vsockKind opens the transport that a pod would get, and closes it.
-func vsockKind(ctx context.Context) (string, error) {
-	t, err := vsock.Open(ctx, vsock.Options{})
+func vsockKind(ctx context.Context, o vsock.Options) (string, error) {
+	t, err := vsock.Open(ctx, o)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,9 @@ const installDescription = "All files go below /opt/kata, each version into its 
 	"drop-in, and each is restarted if its files changed. In a pod of Kubernetes the node gets the label " + installer.NodeLabel + ".\n" +
 	"It can be run again after it was killed or failed: steps that are done are skipped."
 
+const uninstallDescription = "It refuses while pods run, and has then only removed the node's label. It removes the templates of the node's\n" +
+	"configuration and ends all spares; in a container it needs the node's PIDs for that."
+
 func installCommand() *cli.Command {
 	flags := append(nodeFlags(),
 		&cli.StringFlag{Name: "from", Usage: "the `DIRECTORY` with bin and share to install, in place of this program's own"},
@@ -36,10 +39,10 @@ func installCommand() *cli.Command {
 }
 
 func uninstallCommand() *cli.Command {
-	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "continue although pods run; they cannot be cleaned up afterwards"})
+	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "continue although pods run; they cannot be cleaned up afterwards; templates and spares that cannot be removed are left"})
 	return &cli.Command{
 		Name: "uninstall", Usage: "undo install on a node",
-		Description: "It refuses while pods run, and has then only removed the node's label.",
+		Description: uninstallDescription,
 		Flags:       flags, Before: noArguments,
 		Action: func(ctx context.Context, c *cli.Command) error {
 			o := nodeOptions(c)

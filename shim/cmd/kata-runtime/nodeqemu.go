@@ -7,6 +7,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu"
+	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/installer"
 	"github.com/katabox/katabox/virtcontainers/config"
 )
@@ -50,7 +51,7 @@ func checkNodeQEMU(ctx context.Context, file string, on installer.Node) error {
 	return errors.Join(errs...)
 }
 
-// onNode is a host whose QEMU is a node's.
+// onNode is a host whose QEMU is a node's, with the node's devices.
 func onNode(on installer.Node) host {
 	h := thisHost()
 	h.output = func(ctx context.Context, path string, args ...string) (string, error) {
@@ -72,6 +73,13 @@ func onNode(on installer.Node) host {
 			return hypervisor.AccelTCG, err.Error()
 		}
 		return qemu.DetectAccel(qemu.Host{KVM: device})
+	}
+	h.vsockKind = func(ctx context.Context) (string, error) {
+		device, err := on.Path("/dev/vhost-vsock")
+		if err != nil {
+			return "", err
+		}
+		return vsockKind(ctx, vsock.Options{VhostPath: device})
 	}
 	return h
 }

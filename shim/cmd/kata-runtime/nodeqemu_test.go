@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/installer"
 )
 
@@ -49,6 +52,24 @@ func TestNodeQEMU(t *testing.T) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// The vsock device is the node's, not that of the machine on which this process runs: a
+// node without vhost-vsock needs QEMU's other device. The kernel refuses a file that is
+// not its device.
+func TestNodeVsock(t *testing.T) {
+	root := t.TempDir()
+	on := installer.Node{Path: func(name string) (string, error) { return filepath.Join(root, name), nil }}
+	if kind, err := onNode(on).vsockKind(t.Context()); kind != vsock.KindVhostUser || err != nil {
+		t.Errorf("without the device: %q, %v", kind, err)
+	}
+	device := filepath.Join(root, "dev/vhost-vsock")
+	if err := errors.Join(os.Mkdir(filepath.Dir(device), 0o755), os.WriteFile(device, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if kind, err := onNode(on).vsockKind(t.Context()); !errors.Is(err, syscall.ENOTTY) {
+		t.Errorf("with a file in its place: %q, %v", kind, err)
 	}
 }
 
