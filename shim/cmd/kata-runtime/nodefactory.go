@@ -115,7 +115,7 @@ func destroyNodeFactory(file string, on installer.Node) (notice string, err erro
 func removeNodeTemplates(file string, on installer.Node) (notice string, err error) {
 	store, err := nodeStore(file, on)
 	if err != nil {
-		return "templates are left, if there are any: the node's configuration does not say where: " + err.Error(), nil
+		return "templates are left, if there are any: the node's configuration does not say where: " + err.Error(), nil //nolint:nilerr // the notice has it
 	}
 	if !seesPIDs(on) {
 		if err := refuseMaker(store); err != nil {
