@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
@@ -72,6 +73,8 @@ func (g *guest) plug(i int) {
 	must(g.t, err)
 	peer, err := netlink.LinkByName(fmt.Sprintf("peer%d", i))
 	must(g.t, err)
+	// The kernel would give it an address at some moment of the test.
+	must(g.t, netlink.LinkSetIP6AddrGenMode(peer, nl.IN6_ADDR_GEN_MODE_NONE))
 	must(g.t, netlink.LinkSetUp(peer))
 	g.show(i, link.Attrs().Index)
 }

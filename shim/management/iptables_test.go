@@ -67,12 +67,13 @@ func TestTooManyRules(t *testing.T) {
 		if code, answer := put(t, client, IPTablesPath, strings.Repeat("#", length)); code != 413 || !strings.Contains(answer, want) {
 			t.Errorf("%d bytes: %d, %q, want %q", length, code, answer, want)
 		}
+		// Made before the server begins to wait for it.
+		request := fmt.Sprintf("PUT %s HTTP/1.1\r\nContent-Length: %d\r\nHost: shim\r\n\r\n", IPTablesPath, length) + strings.Repeat("#", length)
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nContent-Length: %d\r\nHost: shim\r\n\r\n%s", IPTablesPath, length, strings.Repeat("#", length))
-		if err != nil {
+		if _, err := io.WriteString(conn, request); err != nil {
 			t.Errorf("%d bytes, sent at once: %v", length, err)
 		}
 		answer, err := io.ReadAll(conn)
