@@ -25,6 +25,17 @@ type TemplateOrder struct {
 	Home []byte
 }
 
+// KeepOrder is the order for a process to keep a template's memory.
+type KeepOrder struct {
+	Store factory.Store
+	Key   factory.Key
+	// Memory is the sealed memory. The caller owns the file; the process must have its own
+	// duplicate before StartKeeper returns.
+	Memory *os.File
+	// Home is as in TemplateOrder.
+	Home []byte
+}
+
 // StartMaker starts a process that makes a template (RunMaker). The process
 // belongs to no pod and outlives this process. wait waits until it has ended,
 // bounded by its context, and must be called once.

@@ -64,6 +64,9 @@ type Platform struct {
 	// StartSpare starts a process that makes a spare machine; if nil, none are
 	// made.
 	StartSpare func(TemplateOrder) error
+	// StartKeeper starts a process that keeps a template's memory for the next pods
+	// (factory.Store.Keep); if nil, it is only shared while pods have it.
+	StartKeeper func(KeepOrder) error
 	// RefillPause is how long after the start of a pod's first container missing
 	// spares are ordered; 0 is half a second.
 	RefillPause time.Duration

@@ -46,6 +46,9 @@ func (m *machine) launchPrivate(ctx context.Context, key factory.Key, t *factory
 	}
 	if err == nil {
 		// Until the machine ends, others that start find the memory here.
+		if lent.Copied {
+			m.template.copied = lent
+		}
 		go func() {
 			<-vm.Done()
 			_ = lent.Close()

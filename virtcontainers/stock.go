@@ -26,7 +26,8 @@ const refillPause = 500 * time.Millisecond
 func PoolDir(runDir string) pool.Pool { return pool.Pool{Dir: filepath.Join(runDir, "pool")} }
 
 // stock keeps the host's templates and spares for the next pods, while a pod runs: it
-// orders missing ones, and removes templates that are not used any more (expire.go).
+// orders missing ones, has a template's memory kept, and removes templates that are not used
+// any more (expire.go).
 // So as not to slow down the pod's start, it waits for begin.
 type stock struct {
 	platform  Platform
@@ -127,6 +128,24 @@ func (s *stock) orderSpare(ctx context.Context) bool {
 		log.G(ctx).Info("a spare machine is made in the background")
 	}
 	return err == nil
+}
+
+// keep has the memory of the pod's template kept for the next pods, if this process had to
+// copy it.
+func (s *stock) keep(ctx context.Context, from ofTemplate) {
+	if from.copied == nil || s.home == nil || s.platform.StartKeeper == nil || !s.awaitStarted(ctx) {
+		return
+	}
+	entry := log.G(ctx).WithField("template", from.key)
+	memory, err := from.copied.Dup()
+	if err != nil {
+		entry.WithError(err).Debug("the machine has ended: its template's memory is not kept")
+		return
+	}
+	defer memory.Close() // the process has its own
+	if err := s.platform.StartKeeper(KeepOrder{Store: s.templates, Key: from.key, Memory: memory, Home: s.home}); err != nil {
+		entry.WithError(err).Warn("the template's memory is not kept for the next pods")
+	}
 }
 
 // startSpare starts a process that makes a spare. Whatever the pod's annotations are,

@@ -40,6 +40,9 @@ type ofTemplate struct {
 	// fault; empty for none. The outcome of that boot shows whether it is bad.
 	suspect factory.Key
 	fault   error
+	// copied is the template's memory if this process has made the copy that machines
+	// share; nil otherwise.
+	copied *factory.Lent
 }
 
 // launch starts the machine: from a template if that is configured and there is

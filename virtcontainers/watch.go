@@ -40,6 +40,7 @@ func (s *Sandbox) watch() {
 	s.watchers.Go(s.watchSleep)
 	s.watchers.Go(s.watchClock)
 	s.watchers.Go(func() { s.stock.fill(s.lifeCtx, s.template.missed) })
+	s.watchers.Go(func() { s.stock.keep(s.lifeCtx, s.template) })
 	s.watchers.Go(func() { s.stock.expire(s.lifeCtx) })
 	s.watchers.Go(func() { s.network.Watch(s.lifeCtx, s.resolvConfs) })
 	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {

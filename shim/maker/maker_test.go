@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 func beMaker(dir string) error {
-	lock, err := inheritLock()
+	lock, err := inherited()
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func factsOfSelf() (string, error) {
 	var files []string
 	for fd := range 200 {
 		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-		if err == nil && (fd <= lockFD || name == alien) {
+		if err == nil && (fd <= inheritedFD || name == alien) {
 			files = append(files, name)
 		}
 	}

@@ -51,26 +51,35 @@ var errNotByHand = errors.New("this command is for shims alone: use kata-runtime
 // Settle makes this process, which a shim has just started, one in the
 // background, with that name for ps, and returns the lock that it inherited.
 func Settle(name string) (*factory.Lock, error) {
+	f, err := settle(name)
+	if err != nil {
+		return nil, err
+	}
+	return factory.InheritLock(f), nil
+}
+
+// settle is Settle for any file that the process inherited.
+func settle(name string) (*os.File, error) {
 	home := os.Getenv(homeEnv)
 	if home == "" {
 		return nil, errNotByHand
 	}
 	_ = os.Unsetenv(homeEnv) // must not reach its children
-	lock, err := inheritLock()
+	f, err := inherited()
 	if err != nil {
 		return nil, err
 	}
 	if err := leavePod([]byte(home), name); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, f.Close())
 	}
-	return lock, nil
+	return f, nil
 }
 
-func inheritLock() (*factory.Lock, error) {
-	if _, err := unix.FcntlInt(lockFD, unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("take over lock: %w", err)
+func inherited() (*os.File, error) {
+	if _, err := unix.FcntlInt(inheritedFD, unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("take over the inherited file: %w", err)
 	}
-	return factory.InheritLock(os.NewFile(lockFD, "lock")), nil
+	return os.NewFile(inheritedFD, "inherited"), nil
 }
 
 // leavePod moves this process out of the cgroups of the pod whose shim has started

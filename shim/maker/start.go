@@ -17,14 +17,16 @@ import (
 
 // The first arguments of such processes, which no engine passes.
 const (
-	Command      = "make-template"
-	SpareCommand = "spare"
+	Command       = "make-template"
+	SpareCommand  = "spare"
+	KeeperCommand = "keep-template"
 )
 
 const (
-	// lockFD is the store's lock in a maker.
-	lockFD = 3
-	// homeEnv holds the cgroups that a maker goes to.
+	// inheritedFD is what a process works with: the store's lock, or for a keeper a
+	// template's memory.
+	inheritedFD = 3
+	// homeEnv holds the cgroups that the process goes to.
 	homeEnv = "KATABOX_MAKER_CGROUPS"
 	// titleRoom is how many bytes longer than now a spare's command line can
 	// become: it is replaced in place by that of a pod's shim.
@@ -34,7 +36,7 @@ const (
 // Start is virtcontainers.StartMaker: it starts this program, even if the file of
 // that name has been replaced meanwhile.
 func Start(order virtcontainers.TemplateOrder) (func(context.Context) error, error) {
-	cmd := command(order, Command, order.Config, string(order.Key))
+	cmd := command(order.Lock, order.Home, Command, order.Config, string(order.Key))
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the process that makes a template: %w", err)
 	}
@@ -53,7 +55,7 @@ func Start(order virtcontainers.TemplateOrder) (func(context.Context) error, err
 // for a pod (package spare). It is a child of this process's parent: it may
 // live longer than this process, as another pod's shim.
 func StartSpare(order virtcontainers.TemplateOrder) error {
-	cmd := command(order, SpareCommand, order.Config, order.Engine, strings.Repeat(" ", titleRoom))
+	cmd := command(order.Lock, order.Home, SpareCommand, order.Config, order.Engine, strings.Repeat(" ", titleRoom))
 	cmd.SysProcAttr.Cloneflags = unix.CLONE_PARENT
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the process that makes a spare machine: %w", err)
@@ -61,14 +63,25 @@ func StartSpare(order virtcontainers.TemplateOrder) error {
 	return cmd.Process.Release()
 }
 
-// command is this program with other arguments, in its own session, with the
-// order's lock and no other file: stdin, stdout and stderr are /dev/null.
-func command(order virtcontainers.TemplateOrder, args ...string) *exec.Cmd {
+// StartKeeper is virtcontainers.Platform's: it starts a process that keeps a template's
+// memory, and which outlives this one.
+func StartKeeper(order virtcontainers.KeepOrder) error {
+	cmd := command(order.Memory, order.Home, KeeperCommand, order.Store.Dir, string(order.Key))
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the process that keeps a template's memory: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // reaps it, if this process still runs
+	return nil
+}
+
+// command is this program with other arguments, in its own session, with one file,
+// and no other: stdin, stdout and stderr are /dev/null. home is the cgroups that it goes to.
+func command(inherits *os.File, home []byte, args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = append([]string{os.Args[0]}, args...)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), homeEnv+"="+string(order.Home))
-	cmd.ExtraFiles = []*os.File{order.Lock}
+	cmd.Env = append(os.Environ(), homeEnv+"="+string(home))
+	cmd.ExtraFiles = []*os.File{inherits}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }

@@ -34,7 +34,9 @@ const (
 type Lent struct {
 	// File has the memory once Filled has returned.
 	File *os.File
-	note string
+	// Copied is set if no other process had the memory: this one has made it.
+	Copied bool
+	note   string
 	// filled is closed after err is set.
 	filled chan struct{}
 	err    error
@@ -45,6 +47,13 @@ type note struct {
 	Process  persist.Process
 	FD       int
 	Dev, Ino uint64
+	// Keeper is set for a process that has it for others alone (Keep).
+	Keeper bool `json:",omitempty"`
+}
+
+// notePath is where this process notes that it has the memory open as file.
+func notePath(dir string, file *os.File) string {
+	return filepath.Join(dir, fmt.Sprintf("%d-%d", os.Getpid(), file.Fd()))
 }
 
 // Lend returns the template's sealed memory: that of another process, or a new
@@ -67,14 +76,14 @@ func (s Store) lend(dir string, key Key, t *Template) (*Lent, error) {
 		return nil, err
 	}
 	file := borrow(dir, t.Memory)
-	fill := func() error { return nil }
-	if file == nil {
+	fill, copied := func() error { return nil }, file == nil
+	if copied {
 		if file, err = blankFor(key, t); err != nil {
 			return nil, errors.Join(err, lock.Close())
 		}
 		fill = func() error { return memfile.Fill(file, t.Memory, t.MemorySum) }
 	}
-	l := &Lent{File: file, note: filepath.Join(dir, fmt.Sprintf("%d-%d", os.Getpid(), file.Fd())), filled: make(chan struct{})}
+	l := &Lent{File: file, Copied: copied, note: notePath(dir, file), filled: make(chan struct{})}
 	go l.fill(fill, lock)
 	return l, nil
 }
@@ -93,8 +102,8 @@ func blankFor(key Key, t *Template) (*os.File, error) {
 func (l *Lent) fill(fill func() error, lock *os.File) {
 	defer close(l.filled)
 	defer lock.Close()
-	if l.err = fill(); l.err == nil && l.sign() != nil {
-		_ = os.Remove(l.note) // it may be there in part
+	if l.err = fill(); l.err == nil {
+		_ = sign(l.note, l.File, false)
 	}
 }
 
@@ -106,6 +115,23 @@ func (l *Lent) Filled() error {
 		return fmt.Errorf("lend memory of template: %w", l.err)
 	}
 	return nil
+}
+
+// Dup returns the memory as another file, which is the caller's. It fails once Close has
+// closed File.
+func (l *Lent) Dup() (*os.File, error) {
+	raw, err := l.File.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd, dupErr := -1, error(nil)
+	if err := raw.Control(func(old uintptr) { fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return nil, err
+	}
+	if dupErr != nil {
+		return nil, os.NewSyscallError("fcntl", dupErr)
+	}
+	return os.NewFile(uintptr(fd), l.File.Name()), nil
 }
 
 // lockDir makes the caller the only one that reads and adds notes.
@@ -148,16 +174,7 @@ func borrow(dir string, memory *os.File) *os.File {
 // openNoted opens what a note names, if it is still there. Only root can write
 // notes; the checks are for processes that died, and whose id is another's.
 func openNoted(path string, memory *os.File) (*os.File, error) {
-	file, err := regular.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := readUpTo(file, maxInfo)
-	var n note
-	if err == nil {
-		err = json.Unmarshal(text, &n)
-	}
+	n, err := readNote(path)
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +183,20 @@ func openNoted(path string, memory *os.File) (*os.File, error) {
 		return nil, fmt.Errorf("open memory of process %d: %w", n.Process.PID, err)
 	}
 	return f, nil
+}
+
+func readNote(path string) (note, error) {
+	file, err := regular.Open(path)
+	if err != nil {
+		return note{}, err
+	}
+	defer file.Close()
+	text, err := readUpTo(file, maxInfo)
+	var n note
+	if err == nil {
+		err = json.Unmarshal(text, &n)
+	}
+	return n, err
 }
 
 // open opens what the note names, if that is memory of the size of a template's. It
@@ -196,21 +227,25 @@ func (n note) open(memory *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// sign writes the note.
-func (l *Lent) sign() error {
+// sign notes that this process has the memory open as file. On an error nothing is left.
+func sign(path string, file *os.File, keeper bool) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(l.File.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
 	self, err := persist.Identify(os.Getpid())
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(note{Process: self, FD: int(l.File.Fd()), Dev: st.Dev, Ino: st.Ino})
+	text, err := json.Marshal(note{Process: self, FD: int(file.Fd()), Dev: st.Dev, Ino: st.Ino, Keeper: keeper})
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(l.note, text, 0o600)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		_ = os.Remove(path) // it may be there in part
+		return err
+	}
+	return nil
 }
 
 // Close ends lending, once the file is filled. Machines that have the memory keep

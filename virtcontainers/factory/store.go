@@ -51,6 +51,8 @@ type Info struct {
 	Current bool
 	// Config is the configuration file that it was made for; empty for none.
 	Config string
+	// Keeper is the process that keeps its memory between pods (Keep); 0 for none.
+	Keeper int
 }
 
 // record is infoFile.
@@ -241,24 +243,40 @@ func (s Store) List() ([]Info, error) {
 		if !isKey(e.Name()) {
 			continue
 		}
-		dir := filepath.Join(s.Dir, e.Name())
-		i := Info{Key: Key(e.Name())}
-		if rec, err := readRecord(dir); err == nil {
-			i.Created, i.Current, i.Config = rec.Created, rec.Inputs.current(), rec.Config
-		}
-		for _, name := range []string{MemoryFile, StateFile, infoFile} {
-			var st unix.Stat_t
-			if unix.Lstat(filepath.Join(dir, name), &st) != nil {
-				continue
-			}
-			i.Bytes += st.Blocks * 512
-			if name == infoFile {
-				i.Used = time.Unix(st.Mtim.Unix())
-			}
-		}
-		list = append(list, i)
+		list = append(list, s.info(Key(e.Name())))
 	}
 	return list, nil
+}
+
+// info describes a template, as far as it can be read.
+func (s Store) info(key Key) Info {
+	dir, i := filepath.Join(s.Dir, string(key)), Info{Key: key}
+	if rec, err := readRecord(dir); err == nil {
+		i.Created, i.Current, i.Config = rec.Created, rec.Inputs.current(), rec.Config
+	}
+	if k, ok := keeperIn(filepath.Join(dir, lendersDir)); ok {
+		i.Keeper = k.PID
+	}
+	for _, name := range []string{MemoryFile, StateFile, infoFile} {
+		var st unix.Stat_t
+		if unix.Lstat(filepath.Join(dir, name), &st) != nil {
+			continue
+		}
+		i.Bytes += st.Blocks * 512
+		if name == infoFile {
+			i.Used = time.Unix(st.Mtim.Unix())
+		}
+	}
+	return i
+}
+
+// lives reports whether the template has been used within a time; changed is for one
+// that is not current here.
+func (i Info) lives(unused, changed time.Duration) bool {
+	if !i.Current {
+		unused = changed
+	}
+	return time.Since(i.Used) <= unused
 }
 
 // isKey reports whether name is a template's, not something else in the
@@ -279,7 +297,7 @@ func (in Inputs) current() bool {
 	return err == nil && host == in.Host
 }
 
-// Remove removes a template. Machines that are starting from it are not
+// Remove removes a template, and ends its keeper. Machines that are starting from it are not
 // affected. It is no error if there is none. The template is moved aside first: a
 // pod, and one after a removal that was killed, finds all of it or none.
 func (s Store) Remove(key Key) error {
@@ -292,7 +310,7 @@ func (s Store) Remove(key Key) error {
 		return nil
 	}
 	if err == nil {
-		err = os.RemoveAll(aside)
+		err = errors.Join(endKeeper(filepath.Join(aside, lendersDir)), os.RemoveAll(aside))
 	}
 	if err != nil {
 		return fmt.Errorf("remove template: %w", err)
@@ -308,11 +326,7 @@ func (s Store) Expire(unused, changed time.Duration) ([]Key, error) {
 	errs := []error{err}
 	var removed []Key
 	for _, i := range list {
-		life := unused
-		if !i.Current {
-			life = changed
-		}
-		if time.Since(i.Used) <= life {
+		if i.lives(unused, changed) {
 			continue
 		}
 		err := s.Remove(i.Key)

@@ -36,6 +36,9 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == maker.Command {
 		return maker.Run(ctx, args[1:], platform.Host(ctx))
 	}
+	if len(args) > 0 && args[0] == maker.KeeperCommand {
+		return maker.Keep(ctx, args[1:])
+	}
 	if len(args) > 0 && args[0] == maker.SpareCommand {
 		return spare.Run(ctx, args[1:], host)
 	}
@@ -68,6 +71,6 @@ func run(ctx context.Context, args []string) error {
 // host is the host of a shim, which has templates and spares made.
 func host(ctx context.Context) virtcontainers.Platform {
 	h := platform.Host(ctx)
-	h.StartMaker, h.StartSpare = maker.Start, maker.StartSpare
+	h.StartMaker, h.StartSpare, h.StartKeeper = maker.Start, maker.StartSpare, maker.StartKeeper
 	return h
 }

@@ -140,6 +140,8 @@ type templateInfo struct {
 	Current bool        `json:"current"`
 	// Config is the configuration file that it was made for.
 	Config string `json:"config,omitempty"`
+	// Keeper is the process that keeps its memory between pods; 0 for none.
+	Keeper int `json:"keeper,omitempty"`
 }
 
 // failureInfo is why there is no template, and when pods may have it made again.
@@ -174,7 +176,7 @@ func reportFactory(cfg *config.Config, spares pool.Pool) (factoryReport, error) 
 		return s, err
 	}
 	for _, i := range list {
-		s.Templates = append(s.Templates, templateInfo{Key: i.Key, Created: i.Created, Used: i.Used.UTC(), Bytes: i.Bytes, Current: i.Current, Config: i.Config})
+		s.Templates = append(s.Templates, templateInfo{Key: i.Key, Created: i.Created, Used: i.Used.UTC(), Bytes: i.Bytes, Current: i.Current, Config: i.Config, Keeper: i.Keeper})
 	}
 	failures, err := store.Failures()
 	if err != nil {
@@ -203,6 +205,11 @@ func (s factoryReport) write(w io.Writer) error {
 	fmt.Fprintf(w, "enable_template is %s; %d in %s\n", use, len(s.Templates), s.Path)
 	if s.Maker != 0 {
 		fmt.Fprintf(w, "process %d makes one, or a spare\n", s.Maker)
+	}
+	for _, t := range s.Templates {
+		if t.Keeper != 0 {
+			fmt.Fprintf(w, "process %d keeps the memory of %s for the next pods\n", t.Keeper, t.Key)
+		}
 	}
 	for _, f := range s.Failures {
 		fmt.Fprintf(w, "%s failed at %s (%d times), and is not tried again by pods before %s: %q\n",

@@ -1,0 +1,101 @@
+package factory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+const (
+	// keepLife is how long a keeper keeps the memory of a template from which nothing
+	// starts.
+	keepLife = 10 * time.Minute
+	// keepLook is how often it looks.
+	keepLook = 10 * time.Second
+	// keeperEnd is how long a keeper may take to exit that is killed.
+	keeperEnd = 5 * time.Second
+)
+
+// Keep lends a template's sealed memory from this process, the template's keeper,
+// between pods: the next one need not copy it. It returns when the template has not been
+// used for ten minutes, is removed, or does not fit any more. It fails with
+// errdefs.ErrAlreadyExists if the template has a keeper. Removing the template kills this
+// process.
+func (s Store) Keep(ctx context.Context, key Key, memory *os.File) error {
+	if !isKey(string(key)) || !memfile.Sealed(memory) {
+		return fmt.Errorf("keep memory of template %q: not a key, or the memory is not sealed: %w", key, errdefs.ErrInvalidArgument)
+	}
+	path, err := s.signKeeper(key, memory)
+	if err != nil {
+		return fmt.Errorf("keep memory of template %s: %w", key, err)
+	}
+	s.awaitDisuse(ctx, key, path)
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// signKeeper notes that this process is the template's keeper, and returns the note.
+func (s Store) signKeeper(key Key, memory *os.File) (path string, err error) {
+	dir := filepath.Join(s.Dir, string(key), lendersDir)
+	lock, err := lockDir(dir)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if k, ok := keeperIn(dir); ok {
+		return "", fmt.Errorf("process %d keeps it: %w", k.PID, errdefs.ErrAlreadyExists)
+	}
+	path = notePath(dir, memory)
+	return path, sign(path, memory, true)
+}
+
+// awaitDisuse waits until the template is of no use to its keeper, or ctx ends.
+func (s Store) awaitDisuse(ctx context.Context, key Key, note string) {
+	again := time.NewTicker(keepLook)
+	defer again.Stop()
+	for exists(note) && s.info(key).lives(keepLife, 0) {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// keeperIn returns the keeper that has a note in the directory, if there is one.
+func keeperIn(dir string) (persist.Process, bool) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return persist.Process{}, false
+	}
+	for _, e := range entries {
+		n, err := readNote(filepath.Join(dir, e.Name()))
+		if err == nil && n.Keeper && n.Process.Alive() {
+			return n.Process, true
+		}
+	}
+	return persist.Process{}, false
+}
+
+// endKeeper kills the keeper that has a note in the directory, if there is one, and
+// waits for its end.
+func endKeeper(dir string) error {
+	k, ok := keeperIn(dir)
+	if !ok || k.PID == os.Getpid() {
+		return nil
+	}
+	if err := k.Kill(keeperEnd); err != nil {
+		return fmt.Errorf("end the process that keeps the memory: %w", err)
+	}
+	return nil
+}
