@@ -43,8 +43,9 @@ Conflicts: kata-containers
 Description: runs each container pod in a light virtual machine
  A runtime for containerd (io.containerd.kata.v2), iSulad, Podman and Docker:
  one host process for each pod starts one QEMU and talks over vsock to an agent,
- which is the guest's first process and runs the pod's containers. KVM is used
- where it is, and is not needed. It reads the configuration of Kata Containers.
+ which is the guest's first process and runs the pod's containers. KVM makes
+ pods fast, but is not required. The configuration has the keys of Kata
+ Containers.
 CONTROL
 (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
 

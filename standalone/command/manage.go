@@ -32,7 +32,7 @@ func stopCommand() *cli.Command {
 	return &cli.Command{
 		Name: "stop", Usage: "stop containers, and kill those that do not stop in time", ArgsUsage: "NAME...",
 		UseShortOptionHandling: true, OnUsageError: usageError,
-		Flags: []cli.Flag{&cli.UintFlag{Name: "time", Aliases: []string{"t"}, Usage: "`SECONDS` until it is killed", Value: 10}, storeFlag()},
+		Flags: []cli.Flag{&cli.UintFlag{Name: "time", Aliases: []string{"t"}, Usage: "`SECONDS` to wait before it is killed", Value: 10}, storeFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			if most := uint(math.MaxInt64 / time.Second); c.Uint("time") > most {
 				return usage(c, "--time %d: want at most %d", c.Uint("time"), most)

@@ -33,7 +33,7 @@ func runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "rm", Usage: "remove the container when it ends"},
 			&cli.StringFlag{Name: "name", Usage: "the container's `NAME`"},
 			&cli.StringFlag{Name: "pull", Usage: "`WHEN` to ask the registry: missing, always, never", Value: pullMissing},
-			&cli.StringFlag{Name: "network", Usage: "`PROGRAM` of the network: pasta, slirp4netns, or none (default: the first that works)"},
+			&cli.StringFlag{Name: "network", Usage: "the `PROGRAM` that provides the network: pasta, slirp4netns, or none (default: the first that works)"},
 			storeFlag(),
 		}, specFlags()...),
 		Action: runAction,
@@ -52,7 +52,7 @@ func specFlags() []cli.Flag {
 		&cli.StringFlag{Name: "hostname", Usage: "the host `NAME` (default: the container's name)"},
 		&cli.BoolFlag{Name: "read-only", Usage: "make the root file system read-only, except for the image's volumes"},
 		&cli.StringFlag{Name: "memory", Aliases: []string{"m"}, Usage: "a limit in bytes, or with k, m or g: `512m`"},
-		&cli.StringFlag{Name: "cpus", Usage: "a limit in processors: `1.5`"},
+		&cli.StringFlag{Name: "cpus", Usage: "a limit in CPUs: `1.5`"},
 		&cli.StringSliceFlag{Name: "annotation", Usage: "`KEY=VALUE` for the pod, such as io.katacontainers.config.hypervisor.default_memory=1024; may be repeated"},
 	}
 }

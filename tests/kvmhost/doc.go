@@ -1,4 +1,4 @@
-// Command kvmhost runs katabox on an emulated host with KVM, for build machines
+// Command kvmhost runs Katabox on an emulated host with KVM, for build machines
 // without it. QEMU's translator emulates AMD's SVM, so a machine under TCG has
 // its own /dev/kvm and, with Debian's kernel, vhost-vsock, vhost-net and cgroup
 // v2 too. Pods in it are virtual machines in a virtual machine.

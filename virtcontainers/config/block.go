@@ -71,7 +71,7 @@ var blockKeys = []key{
 		annotated("config.hypervisor.block_device_cache_direct"),
 	define("hypervisor.qemu.block_device_cache_noflush", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.BlockCache.NoFlush },
-		"Ignore the guest's flushes: what it has written is lost when the host crashes.").
+		"Ignore the guest's flushes: what it has written may be lost when the host crashes.").
 		annotated("config.hypervisor.block_device_cache_noflush"),
 	define("hypervisor.qemu.block_device_logical_sector_size", int64(0), sectorSize,
 		func(d *draft) *uint32 { return &d.Hypervisor.BlockLogicalSector },

@@ -86,7 +86,7 @@ var qemuKeys = []key{
 			"which that is very rare."),
 	define("hypervisor.qemu.kernel_params", "", text,
 		func(d *draft) *string { return &d.Hypervisor.KernelParams },
-		"Appended to the guest kernel's command line, which has at most 2047 bytes with the parameters that every guest has.").
+		"Appended to the guest kernel's command line, which may have at most 2047 bytes, including the parameters that every guest has.").
 		annotated("config.hypervisor.kernel_params").adds(),
 	define("hypervisor.qemu.default_vcpus", int64(1), cpuCount,
 		func(d *draft) *float64 { return &d.vcpus },
@@ -97,8 +97,8 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.default_maxvcpus", int64(0),
 		integer[uint32]("an integer number of vCPUs, 0 for all host CPUs", 0, maxUint32),
 		func(d *draft) *uint32 { return &d.maxVCPUs },
-		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, which is also the maximum. All are those that are online, also "+
-			"if the engine may use only some of them: set this to their number then. "+
+		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, which is also the maximum. These are the online CPUs, even "+
+			"if the engine may use only some of them: then set this to the number of those. "+
 			"Each possible vCPU costs the guest a little memory and time at boot.").
 		annotated("config.hypervisor.default_max_vcpus"),
 	define("hypervisor.qemu.default_memory", int64(2048),
@@ -117,7 +117,7 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.memory_slots", int64(10),
 		integer[uint32]("an integer from 1 to 256, or 0 for the default", 1, maxMemorySlots),
 		func(d *draft) *uint32 { return &d.Hypervisor.MemorySlots },
-		"How often memory can be added to a sandbox. The share's daemon may support fewer additions (virtiofsd: about seven). "+
+		"How many times memory can be added to a sandbox. The share's daemon may support fewer additions (virtiofsd: about seven). "+
 			"Ignored with enable_virtio_mem.").orDefault().
 		annotated("config.hypervisor.memory_slots"),
 	define("hypervisor.qemu.enable_virtio_mem", false, boolean,

@@ -52,12 +52,12 @@ var memoryKeys = []key{
 		annotated("config.hypervisor.enable_mem_prealloc"),
 	define("hypervisor.qemu.enable_hugepages", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Memory.HugePages },
-		"Take the memory from the host's huge pages of the default size, all of it at the start. There must be enough free ones "+
+		"Back the guest's memory with the host's huge pages of the default size, all of them at the start. There must be enough free ones "+
 			"(vm.nr_hugepages) for default_memory and containers' limits. Not with reclaim_guest_freed_memory.").
 		annotated("config.hypervisor.enable_hugepages"),
 	define("hypervisor.qemu.file_mem_backend", "", maybePath,
 		func(d *draft) *string { return &d.Hypervisor.Memory.Dir },
-		"A directory for the files, without a name, that back the memory; empty: memory without files. Ignored with "+
+		"A directory for the unnamed files that back the guest's memory; empty: memory without files. Ignored with "+
 			"enable_hugepages.").orDefault().
 		annotated("config.hypervisor.file_mem_backend").within(memBackendsKey, memBackends),
 	define(memBackendsKey, []any{""}, patterns,
@@ -91,7 +91,7 @@ var deviceKeys = []key{
 			"health_check_timeout is cut short.").orDefault(),
 	define("hypervisor.qemu.guest_memory_dump_paging", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.DumpPaging },
-		"Write that dump by the guest's virtual addresses."),
+		"Write that dump with the guest's virtual addresses instead of its physical ones."),
 	define("hypervisor.qemu.extra_monitor_socket", "", oneOf("", "", MonitorHMP, MonitorQMP, MonitorQMPPretty),
 		func(d *draft) *string { return &d.Hypervisor.ExtraMonitor },
 		"A second QEMU monitor to debug with, and its language. Its socket is qemu.sock in "+

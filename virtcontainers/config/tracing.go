@@ -27,10 +27,10 @@ var tracingKeys = []key{
 			"as OpenTelemetry's environment variables in the engine's service say, otherwise port 4318 of this host."),
 	define("runtime.jaeger_user", "", text,
 		func(d *draft) *string { return &d.Runtime.Tracing.User },
-		"The user's name there, for HTTP's basic authentication."),
+		"The user name for HTTP's basic authentication at the receiver."),
 	define("runtime.jaeger_password", "", text,
 		func(d *draft) *string { return &d.Runtime.Tracing.Password },
-		"The password there."),
+		"The password for it."),
 }
 
 // httpURL is a URL of a web server, or empty.

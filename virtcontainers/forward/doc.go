@@ -15,9 +15,10 @@
 // namespace and runs when the kernel looks for the listener of a new
 // connection. It picks one of two listeners of ours for each TCP connection to
 // 127.0.0.0/8 or ::1, whatever its port; the address that the client dialed
-// is the local address of the accepted socket. Other packets are not affected. Program, map and link are unnamed descriptors of this process: the
-// kernel removes them with it, even after SIGKILL, so nothing has to be
-// recorded or cleaned up.
+// is the local address of the accepted socket. Other packets are not affected.
+// Program, map and link are unnamed descriptors of this process: the kernel
+// removes them with it, even after SIGKILL, so nothing has to be recorded or
+// cleaned up.
 //
 // Costs and limits:
 //

@@ -1,6 +1,5 @@
 // Package pack makes container images of files, the same bytes for the same files.
-// It packs layers (Layer) and layouts (Archive), and says what each image has
-// (Image); what an image, an index and a layout are is go-containerregistry's
-// knowledge. Besides the installer's image, those that the tests run are made
-// with it.
+// It packs layers (Layer) and layouts (Archive) from descriptions of images
+// (Image); go-containerregistry defines the formats. It makes the installer's image
+// and those that the tests run.
 package pack

@@ -11,7 +11,7 @@ import (
 func checkCommand(h host) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
-		Usage: "can this host run pods? exits with 0 if it can, with 1 if not",
+		Usage: "check whether this host can run pods; exits with 0 if it can, with 1 if not",
 		Description: "Each line is ok, warning (pods run, but not as they could) or missing (no pod runs),\n" +
 			"with what that means and the command that changes it. Run it as root, as the shim does.",
 		Flags:  []cli.Flag{configFlag(), jsonFlag()},

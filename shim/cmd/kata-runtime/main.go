@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 func newApp(stdout, stderr io.Writer, h host) *cli.Command {
 	app := &cli.Command{
 		Name:    "kata-runtime",
-		Usage:   "run containers in virtual machines as an OCI runtime, and operate the Katabox runtime",
+		Usage:   "run containers in virtual machines, without an engine or as the OCI runtime of one, and operate Katabox",
 		Version: version,
 		Writer:  stdout, ErrWriter: stderr,
 		HideVersion: true, HideHelpCommand: true,

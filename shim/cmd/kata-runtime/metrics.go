@@ -71,9 +71,10 @@ func oneOf(errs []error, all int) error {
 	return fmt.Errorf("%d of %d pods did not answer: %w", len(errs), all, errs[0])
 }
 
-const monitorDescription = "It serves /metrics, the metrics of all pods with the labels sandbox_id, cri_uid, cri_name and cri_namespace, /sandboxes, the\n" +
-	"pods' ids, and /healthz, which fails if the pods cannot be listed. A pod that does not answer within 4 s is left out of a scrape. There is no authentication: use an address other than\n" +
-	"the host's loopback only in a network that you trust. SIGTERM ends it."
+const monitorDescription = "It serves /metrics (the metrics of all pods, with the labels sandbox_id, cri_uid, cri_name and cri_namespace), /sandboxes (the\n" +
+	"pods' ids) and /healthz, which fails if the pods cannot be listed. A pod that does not answer within 4 s is left out of a\n" +
+	"scrape. There is no authentication: use an address other than the host's loopback only in a network that you trust.\n" +
+	"SIGTERM ends it."
 
 func monitorCommand(h host) *cli.Command {
 	return &cli.Command{

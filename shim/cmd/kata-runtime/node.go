@@ -21,7 +21,7 @@ const uninstallDescription = "It refuses while pods run, and has then only remov
 func installCommand() *cli.Command {
 	flags := append(nodeFlags(),
 		&cli.StringFlag{Name: "from", Usage: "the `DIRECTORY` with bin and share to install, in place of this program's own"},
-		&cli.StringFlag{Name: "engine", Value: "auto", Usage: "`ENGINE` to tell: containerd, crio, or auto for those on the node"})
+		&cli.StringFlag{Name: "engine", Value: "auto", Usage: "the `ENGINE` to register with: containerd, crio, or auto for those on the node"})
 	return &cli.Command{
 		Name: "install", Usage: "install this version on a node and register it with the node's engines", Description: installDescription,
 		Flags: flags, Before: noArguments,
@@ -39,9 +39,9 @@ func installCommand() *cli.Command {
 }
 
 func uninstallCommand() *cli.Command {
-	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "continue although pods run; they cannot be cleaned up afterwards; templates and spares that cannot be removed are left"})
+	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "uninstall although pods run, which then cannot be cleaned up; leaves templates and spares that cannot be removed"})
 	return &cli.Command{
-		Name: "uninstall", Usage: "undo install on a node",
+		Name: "uninstall", Usage: "remove from a node what install has installed, and its registration with engines",
 		Description: uninstallDescription,
 		Flags:       flags, Before: noArguments,
 		Action: func(ctx context.Context, c *cli.Command) error {

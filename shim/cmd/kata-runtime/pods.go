@@ -15,8 +15,8 @@ import (
 )
 
 const podsDescription = "ENGINE is the engine's namespace. STATE is running or hibernating. MEMORY is the resident memory of QEMU and the shim, with\n" +
-	"the guest's page cache. If a pod does not answer, the columns that only its shim can fill have a dash. With --root before it,\n" +
-	"or with its flags --quiet and --format, list is that of the OCI runtime: it lists the containers below --root."
+	"the guest's page cache. If a pod does not answer, the columns that only its shim can fill have a dash. With --root before\n" +
+	"it, or with --quiet or --format after it, list is the OCI runtime's command and lists the containers below --root."
 
 func podsCommand(h host) *cli.Command {
 	return &cli.Command{

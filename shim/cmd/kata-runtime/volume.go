@@ -9,7 +9,7 @@ import (
 	"github.com/katabox/katabox/shim/monitor"
 )
 
-const volumeUsage = "give pods a volume as a disk, in place of the host's files (for storage drivers)"
+const volumeUsage = "attach volumes to pods as disks instead of sharing the host's files (for storage drivers)"
 
 const volumeDescription = "Where a container mounts the volume's path, it gets the file system on a device or in a file of the host, which the guest\n" +
 	"mounts. This applies to containers that are created from then on, until the volume is removed."

@@ -25,7 +25,7 @@ const defaultRoot = "/run/kata-runtime"
 const podsDir = "/run/kata-containers/sandboxes"
 
 // category is the heading under which help lists the commands of an OCI runtime.
-const category = "as an OCI runtime, below Podman, Docker and CRI-O"
+const category = "as an OCI runtime, for Podman, Docker and CRI-O"
 
 // Flags are the flags that precede an OCI runtime's command; they are runc's.
 func Flags() []cli.Flag {

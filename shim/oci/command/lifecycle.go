@@ -15,7 +15,7 @@ const noDescriptors = "a file that is open on the host cannot be handed to a pro
 
 func createCommand() *cli.Command {
 	return &cli.Command{
-		Name: "create", Usage: "create a container, which start runs", ArgsUsage: "ID",
+		Name: "create", Usage: "create a container; start runs its program", ArgsUsage: "ID",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Value: ".", Usage: "the `DIRECTORY` with config.json"},
 			&cli.StringFlag{Name: "console-socket", Usage: "the `SOCKET` to which the terminal's master is sent"},
@@ -47,8 +47,8 @@ func startCommand() *cli.Command {
 
 func killCommand() *cli.Command {
 	return &cli.Command{
-		Name: "kill", Usage: "send a signal to a container (SIGTERM)", ArgsUsage: "ID [SIGNAL]",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "to all its processes"}},
+		Name: "kill", Usage: "send a signal to a container, by default SIGTERM", ArgsUsage: "ID [SIGNAL]",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "send it to all processes of the container"}},
 		Action: onContainer(1, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			number, err := oci.ParseSignal(c.Args().Get(1))
 			if err != nil {
@@ -62,7 +62,7 @@ func killCommand() *cli.Command {
 func deleteCommand() *cli.Command {
 	return &cli.Command{
 		Name: "delete", Usage: "remove a container that has stopped", ArgsUsage: "ID",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first; it is not an error if it does not exist"}},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill the container first; a container that does not exist is not an error"}},
 		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			return r.Delete(ctx, id, c.Bool("force"))
 		}),

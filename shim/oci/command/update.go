@@ -23,18 +23,18 @@ func updateCommand() *cli.Command {
 		Name: "update", Usage: "change a container's limits", ArgsUsage: "ID",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "resources", Aliases: []string{"r"}, Usage: "OCI resources as JSON, in a `FILE`; - is standard input"},
-			&cli.Uint64Flag{Name: "cpu-share", Usage: "weight beside other containers"},
+			&cli.Uint64Flag{Name: "cpu-share", Usage: "CPU weight relative to other containers"},
 			&cli.Int64Flag{Name: "cpu-quota", Usage: "`MICROSECONDS` in each period"},
 			&cli.Uint64Flag{Name: "cpu-period", Usage: "`MICROSECONDS`"},
 			&cli.StringFlag{Name: "cpuset-cpus", Usage: "the `CPUS` it may use"},
 			&cli.StringFlag{Name: "cpuset-mems", Usage: "the memory `NODES` it may use"},
-			&cli.Uint64Flag{Name: "cpu-burst", Usage: "`MICROSECONDS` that a period may take from earlier ones"},
-			&cli.Int64Flag{Name: "cpu-idle", Usage: "1: only what others leave (SCHED_IDLE); 0: as others"},
+			&cli.Uint64Flag{Name: "cpu-burst", Usage: "`MICROSECONDS` of earlier periods' unused quota that a period may use"},
+			&cli.Int64Flag{Name: "cpu-idle", Usage: "1: run only when no other container needs the CPU (SCHED_IDLE); 0: run as others"},
 			&cli.StringFlag{Name: "memory", Usage: "limit in `BYTES`, also with k, m or g; -1 is none"},
 			&cli.StringFlag{Name: "memory-reservation", Usage: "soft limit in `BYTES`"},
 			&cli.StringFlag{Name: "memory-swap", Usage: "limit of memory and swap together, in `BYTES`"},
-			&cli.Uint16Flag{Name: "blkio-weight", Usage: "weight of block I/O beside other containers, 10 to 1000"},
-			&cli.Int64Flag{Name: "pids-limit", Usage: "how many tasks it may have"},
+			&cli.Uint16Flag{Name: "blkio-weight", Usage: "block I/O weight relative to other containers, 10 to 1000"},
+			&cli.Int64Flag{Name: "pids-limit", Usage: "the most tasks it may have"},
 		},
 		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			resources, err := resourcesOf(c)
@@ -106,8 +106,8 @@ func eventsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "events", Usage: "write a container's counters as lines of JSON", ArgsUsage: "ID",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "stats", Usage: "once"},
-			&cli.DurationFlag{Name: "interval", Value: 5 * time.Second, Usage: "`TIME` between two lines"},
+			&cli.BoolFlag{Name: "stats", Usage: "write one line and end"},
+			&cli.DurationFlag{Name: "interval", Value: 5 * time.Second, Usage: "the `TIME` between two lines"},
 		},
 		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			if interval := c.Duration("interval"); interval <= 0 {
