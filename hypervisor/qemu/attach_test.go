@@ -57,6 +57,7 @@ func scriptAnswers(t *testing.T, answer func(*qmptest.Server, qmptest.Request) a
 		server.Handshake()
 		server.Serve(func(r qmptest.Request) any {
 			s.note(r)
+			defer closeAll(r.Files)
 			return answer(server, r)
 		})
 	}()
@@ -85,9 +86,6 @@ func (s *scripted) note(r qmptest.Request) {
 	}
 	if len(r.Files) > 0 {
 		line += " +file"
-	}
-	for _, f := range r.Files {
-		_ = f.Close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,8 +77,9 @@ func (vm *VM) run(ctx context.Context, c command) error {
 
 // inUse reports whether err is QEMU's refusal to remove a block node or an
 // object that is in use (blockdev.c, qmp_blockdev_del; qom/object_interfaces.c,
-// user_creatable_del). It has no error class.
+// user_creatable_del). It has no error class. Memory of a device is "in use" up to
+// QEMU 10.0, and "mapped" in 11.1.
 func inUse(err error) bool {
 	var e *qmp.Error
-	return errors.As(err, &e) && strings.Contains(e.Desc, "is in use")
+	return errors.As(err, &e) && (strings.Contains(e.Desc, "is in use") || strings.Contains(e.Desc, "is mapped"))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// stateFD is the name of the file of a machine's state in QEMU.
+	// stateFD is the name in QEMU of the pipe of a machine's state.
 	stateFD = "state"
 	// migrationRepeat is the interval at which QEMU is asked for its progress:
 	// without the memory a migration takes a few milliseconds.
@@ -47,7 +47,7 @@ const (
 
 // migrate writes or reads the machine's state, and waits until that is done. A
 // QEMU that cannot read it ends. After an error no migration goes on, and QEMU no
-// longer holds the file, unless it does not answer.
+// longer holds the pipe, unless it does not answer.
 func (vm *VM) migrate(ctx context.Context, d direction, state *os.File, what scope) error {
 	capabilities := []map[string]any{{"capability": "x-ignore-shared", "state": what == shared}}
 	err := vm.mon.Execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": capabilities}, nil)
@@ -57,7 +57,12 @@ func (vm *VM) migrate(ctx context.Context, d direction, state *os.File, what sco
 	if err != nil {
 		return err
 	}
-	begun, err := vm.beginMigration(ctx, d, state)
+	return throughPipe(ctx, d, state, func(end *os.File) error { return vm.move(ctx, d, end) })
+}
+
+// move moves the state through a pipe, and waits until QEMU is done with it.
+func (vm *VM) move(ctx context.Context, d direction, end *os.File) error {
+	begun, err := vm.beginMigration(ctx, d, end)
 	over := !begun
 	if err == nil {
 		over, err = vm.awaitMigration(ctx, d)
@@ -72,8 +77,8 @@ func (vm *VM) migrate(ctx context.Context, d direction, state *os.File, what sco
 }
 
 // beginMigration begins to move the state. begun is also true if that is unknown.
-func (vm *VM) beginMigration(ctx context.Context, d direction, state *os.File) (begun bool, err error) {
-	if err := vm.mon.GetFD(ctx, stateFD, state); err != nil {
+func (vm *VM) beginMigration(ctx context.Context, d direction, end *os.File) (begun bool, err error) {
+	if err := vm.mon.GetFD(ctx, stateFD, end); err != nil {
 		return false, err
 	}
 	err = vm.mon.Execute(ctx, string(d), map[string]any{"uri": "fd:" + stateFD}, nil)
@@ -90,8 +95,8 @@ func (vm *VM) cancelMigration(ctx context.Context) {
 	}
 }
 
-// closeState closes QEMU's duplicate of a file that no migration has taken: the
-// other end of a pipe would never see its end. QEMU refuses if it has none.
+// closeState closes QEMU's duplicate of a pipe that no migration has taken: the
+// other end would never see its end. QEMU refuses if it has none.
 func (vm *VM) closeState(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()

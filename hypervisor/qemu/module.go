@@ -81,10 +81,11 @@ func (vm *VM) dropModule(ctx context.Context, remove command, cause error) {
 	}
 }
 
-// tableFull reports whether err is QEMU's refusal of memory for which a vhost
-// back end has no room in its table (hw/virtio/vhost.c, vhost_has_free_slot).
-// It has no error class.
+// tableFull reports whether err is QEMU's refusal of memory for which KVM or a vhost
+// back end has no room in its table (hw/mem/memory-device.c,
+// memory_device_check_addable): "has no free memory slots left", since QEMU 8.2 "has
+// not enough free memory slots left". It has no error class.
 func tableFull(err error) bool {
 	var e *qmp.Error
-	return errors.As(err, &e) && strings.Contains(e.Desc, "no free memory slots left")
+	return errors.As(err, &e) && strings.Contains(e.Desc, "free memory slots left")
 }

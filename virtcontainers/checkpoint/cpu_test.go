@@ -10,7 +10,7 @@ import (
 // A checkpoint continues on the same model of CPU that has all that the saved one had:
 // updates of the host's microcode and kernel change the rest of /proc/cpuinfo.
 func TestCheckCPU(t *testing.T) {
-	const saved = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9B14\nstepping\t: 1\nmicrocode\t: 0xffffffff\nflags\t\t: fpu sse2 avx512f pti rep_good ept_ad"
+	const saved = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9B14\nstepping\t: 1\nmicrocode\t: 0xffffffff\nflags\t\t: fpu sse2 avx512f pti rep_good ept_ad sev_es sev_snp"
 	with := func(was, is string) string { return strings.Replace(saved, was, is, 1) }
 	for name, tt := range map[string]struct{ has, want string }{
 		"the same":           {saved, ""},
@@ -20,10 +20,11 @@ func TestCheckCPU(t *testing.T) {
 		"flags in new order": {with("fpu sse2", "sse2 fpu"), ""},
 		"flags less":         {with("sse2 avx512f", "avx"), `this one lacks the flags ["sse2" "avx512f"]`},
 		"without pti":        {with(" pti", ""), ""},
-		"without the host's": {with(" pti rep_good ept_ad", " ring3mwait"), ""},
+		"without the host's": {with(" pti rep_good ept_ad sev_es sev_snp", " ring3mwait"), ""},
+		"without SEV-SNP":    {with(" sev_snp", ""), ""},
 		"less, same model":   {with("avx512f pti", "avx2"), `offers more: this one lacks the flags ["avx512f"]:`},
 		"part of a flag":     {with("avx512f", "avx512fp16"), `["avx512f"]`},
-		"no flags":           {with("flags\t\t: fpu sse2 avx512f pti rep_good ept_ad", ""), `["fpu" "sse2" "avx512f"]`},
+		"no flags":           {with("flags\t\t: fpu sse2 avx512f pti rep_good ept_ad sev_es sev_snp", ""), `["fpu" "sse2" "avx512f"]`},
 		"another stepping":   {with("stepping\t: 1", "stepping\t: 2"), `stepping is "1" there and "2" here`},
 		"another model":      {with("model\t\t: 17", "model\t\t: 1"), `model is "17" there and "1" here`},
 		"another name":       {with("9B14", "9B45"), `(AMD EPYC 9B14), this one has AMD EPYC 9B45`},

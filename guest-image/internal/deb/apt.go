@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -39,16 +40,21 @@ var ErrUnknownPackage = errors.New("apt knows no such package; its lists may be 
 // "linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)".
 var imageDependency = regexp.MustCompile(`^(linux-image-[0-9][^ :]*)(?::\S+)?(?: \(= ([^)]+)\))?`)
 
-// partDependency matches the parts of an image package without files, as Debian 14's
-// are: "linux-modules-7.2.12+deb14-cloud-amd64 (= 7.2.12-1)".
+// partDependency matches the parts of an image package:
+// "linux-modules-7.2.12+deb14-cloud-amd64 (= 7.2.12-1)". Debian 14's image packages
+// have no files, and the kernel is in a part (binaryPrefix). Ubuntu's have the kernel
+// themselves.
 var partDependency = regexp.MustCompile(`^(linux-(?:base|binary|modules)-[0-9][^ :]*)(?::\S+)?(?: \(= ([^)]+)\))?`)
+
+// binaryPrefix begins the name of the part with the kernel.
+const binaryPrefix = "linux-binary-"
 
 // maxMeta bounds how many meta packages Resolve follows.
 const maxMeta = 3
 
 // Resolve returns the packages that a kernel and its modules are in: the image package
 // for name, which is name itself or the dependency of a meta package such as
-// linux-image-cloud-amd64, or the parts of that image package.
+// linux-image-cloud-amd64, unless it has no files, and its parts.
 func (a Apt) Resolve(ctx context.Context, name string) ([]Package, error) {
 	query := name
 	for range maxMeta {
@@ -65,14 +71,18 @@ func (a Apt) Resolve(ctx context.Context, name string) ([]Package, error) {
 	return nil, fmt.Errorf("resolve package %s: more than %d meta packages", name, maxMeta)
 }
 
-// packagesOf returns the parts of an image package, or itself if it has none.
+// packagesOf returns an image package, unless the kernel is in one of its parts, and
+// these.
 func (a Apt) packagesOf(ctx context.Context, image map[string]string) ([]Package, error) {
 	parts := dependencies(image["Depends"], partDependency)
-	if len(parts) == 0 {
-		p, err := packageOf(image)
-		return []Package{p}, err
-	}
 	var packages []Package
+	if !slices.ContainsFunc(parts, func(query string) bool { return strings.HasPrefix(query, binaryPrefix) }) {
+		p, err := packageOf(image)
+		if err != nil {
+			return nil, err
+		}
+		packages = append(packages, p)
+	}
 	for _, query := range parts {
 		record, err := a.show(ctx, query)
 		if err != nil {

@@ -39,13 +39,19 @@ var records = map[string]string{
 	"linux-base-7.2.12+deb14-cloud-amd64=7.2.12-1":    part("base"),
 	"linux-binary-7.2.12+deb14-cloud-amd64=7.2.12-1":  part("binary"),
 	"linux-modules-7.2.12+deb14-cloud-amd64=7.2.12-1": part("modules"),
-	"linux-image-8-part-missing":                      "Package: linux-image-8-part-missing\nDepends: linux-modules-8 (= 8)\n",
-	"no-digest":                                       "Package: no-digest\nSize: 20\n",
-	"no-size":                                         "Package: no-size\nSHA256: " + digest("") + "\n",
-	"empty":                                           "",
-	"circle":                                          "Package: circle\nDepends: linux-image-1\n",
-	"linux-image-1":                                   "Package: linux-image-1\nDepends: linux-image-1\n",
-	"linux-image-6.1.0-56-cloud-bad":                  "Package: x\n",
+	// Ubuntu's: the image package has the kernel, and another one its modules.
+	"linux-image-virtual": "Package: linux-image-virtual\nDepends: linux-image-6.8.0-31-generic\n",
+	"linux-image-6.8.0-31-generic": "Package: linux-image-6.8.0-31-generic\nVersion: 6.8.0-31.31\n" +
+		"Depends: kmod, linux-base (>= 4.5ubuntu1~16.04.1), linux-modules-6.8.0-31-generic\nSize: 20\nSHA256: " + digest(debContent) + "\n",
+	"linux-modules-6.8.0-31-generic": "Package: linux-modules-6.8.0-31-generic\nVersion: 6.8.0-31.31\nSize: 20\nSHA256: " + digest(debContent) + "\n",
+
+	"linux-image-8-part-missing":     "Package: linux-image-8-part-missing\nSize: 20\nSHA256: " + digest("") + "\nDepends: linux-modules-8 (= 8)\n",
+	"no-digest":                      "Package: no-digest\nSize: 20\n",
+	"no-size":                        "Package: no-size\nSHA256: " + digest("") + "\n",
+	"empty":                          "",
+	"circle":                         "Package: circle\nDepends: linux-image-1\n",
+	"linux-image-1":                  "Package: linux-image-1\nDepends: linux-image-1\n",
+	"linux-image-6.1.0-56-cloud-bad": "Package: x\n",
 }
 
 // part is the record of a part of Debian 14's image package.
@@ -80,6 +86,10 @@ func TestResolve(t *testing.T) {
 			{"linux-base-7.2.12+deb14-cloud-amd64", "7.2.12-1", digest(debContent), 20},
 			{"linux-binary-7.2.12+deb14-cloud-amd64", "7.2.12-1", digest(debContent), 20},
 			{"linux-modules-7.2.12+deb14-cloud-amd64", "7.2.12-1", digest(debContent), 20},
+		}},
+		{"linux-image-virtual", []Package{
+			{"linux-image-6.8.0-31-generic", "6.8.0-31.31", digest(debContent), 20},
+			{"linux-modules-6.8.0-31-generic", "6.8.0-31.31", digest(debContent), 20},
 		}},
 	} {
 		t.Run(tc.query, func(t *testing.T) {
