@@ -11,8 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/katabox/katabox/hypervisor/memfile"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/pool"
@@ -82,4 +84,63 @@ func TestStockOrders(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The memory of a template is kept if this process has copied it, once a container runs.
+func TestStockKeeps(t *testing.T) {
+	memory, err := memfile.Blank("memory", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = memory.Close() })
+	copied := ofTemplate{key: "t", copied: &factory.Lent{File: memory, Copied: true}}
+	for name, tt := range map[string]struct {
+		from    ofTemplate
+		change  func(*stock)
+		starts  bool
+		ordered bool
+	}{
+		"copied":                 {from: copied, starts: true, ordered: true},
+		"copied, never started":  {from: copied},
+		"copied, home unknown":   {from: copied, starts: true, change: func(s *stock) { s.home = nil }},
+		"copied, no keepers":     {from: copied, starts: true, change: func(s *stock) { s.platform.StartKeeper = nil }},
+		"found with another one": {from: ofTemplate{key: "t"}, starts: true},
+		"booted":                 {starts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "templates")
+			var got []KeepOrder
+			platform := Platform{StartKeeper: func(o KeepOrder) error {
+				if !sameFile(t, o.Memory, memory) {
+					t.Error("it is other memory")
+				}
+				got = append(got, o)
+				return nil
+			}}
+			platform.StartMaker = func(TemplateOrder) (func(context.Context) error, error) { return nil, errdefs.ErrUnavailable }
+			s := newStock(t.Context(), platform, &config.Config{Factory: config.Factory{Template: true, TemplatePath: dir}})
+			if tt.change != nil {
+				tt.change(s)
+			}
+			ctx, end := context.WithCancel(t.Context())
+			if tt.starts {
+				s.begin()
+			}
+			end()
+			s.keep(ctx, tt.from)
+			if ordered := len(got) == 1 && got[0].Store.Dir == dir && got[0].Key == "t" && string(got[0].Home) == string(s.home); ordered != tt.ordered {
+				t.Errorf("ordered %+v", got)
+			}
+		})
+	}
+}
+
+func sameFile(t *testing.T, a, b *os.File) bool {
+	t.Helper()
+	one, err := a.Stat()
+	other, otherErr := b.Stat()
+	if err := errors.Join(err, otherErr); err != nil {
+		t.Fatal(err)
+	}
+	return os.SameFile(one, other)
 }

@@ -19,7 +19,10 @@ import (
 
 // factoryState is the output of kata-runtime factory status.
 type factoryState struct {
-	Templates []struct{ Key string }
+	Templates []struct {
+		Key    string
+		Keeper int
+	}
 	Maker     int
 	Failures  []struct {
 		Key, Reason string

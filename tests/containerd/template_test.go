@@ -3,6 +3,7 @@ package containerd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/harness"
 )
@@ -131,6 +133,73 @@ func TestTemplate(t *testing.T) {
 			if _, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("exit 7")}); code != 7 || err != nil {
 				t.Errorf("exec ended with %d, %v", code, err)
 			}
+		}
+	})
+}
+
+// keeperOf waits for the process that keeps the template's memory.
+func keeperOf(ctx context.Context, t *testing.T, d *harness.Daemon) int {
+	t.Helper()
+	state := awaitFactory(ctx, t, d, "the keeper", func(s factoryState) bool { return len(s.Templates) == 1 && s.Templates[0].Keeper != 0 })
+	return state.Templates[0].Keeper
+}
+
+// sealedMemory returns the inode of a template's memory that a process has open; 0 for
+// none.
+func sealedMemory(t *testing.T, pid int) uint64 {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		var st unix.Stat_t
+		if to, err := os.Readlink(f); err == nil && strings.Contains(to, "memfd:katabox-template-") && unix.Stat(f, &st) == nil {
+			return st.Ino
+		}
+	}
+	return 0
+}
+
+// A template's memory stays between pods, with a process that belongs to none: the next
+// pod need not copy it. If that process is killed, the next pod does, and has it kept again.
+func TestKeeper(t *testing.T) {
+	withTemplates(t, func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string) {
+		key := makeTemplate(ctx, t, d)
+		one := func() (memory uint64) {
+			t.Helper()
+			c, template := startIdle(ctx, t, d)
+			if template != key {
+				t.Fatalf("the pod's template is %q, want %q; log:\n%s", template, key, d.LogTail(40))
+			}
+			shim, err := d.One(harness.KindShim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			memory = sealedMemory(t, shim.PID)
+			removed(t, "container", c.Remove)
+			return memory
+		}
+		first := one()
+		keeper := keeperOf(ctx, t, d)
+		place, err := surroundings(keeper)
+		want, wantErr := surroundings(d.PID())
+		if !maps.Equal(place, want) || err != nil || wantErr != nil {
+			t.Errorf("the keeper is in %q, %v, want containerd's %q, %v", place, err, want, wantErr)
+		}
+		if second := one(); first == 0 || second != first || sealedMemory(t, keeper) != first {
+			t.Errorf("memory %d of the first pod, %d of the second, %d of the keeper", first, second, sealedMemory(t, keeper))
+		}
+		if err := unix.Kill(keeper, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if third := one(); third == 0 || third == first {
+			t.Errorf("memory %d of the third pod, the first pod's was %d", third, first)
+		}
+		keeper = keeperOf(ctx, t, d)
+		destroyTemplates(t, d, dir)
+		if harness.Runs(keeper) {
+			t.Error("the keeper runs after the template's removal")
 		}
 	})
 }

@@ -144,8 +144,9 @@ func owned(tag string, root int) ([]Proc, error) {
 }
 
 // background are the names that the processes of no pod give themselves: the
-// template maker (shim/maker), and a spare that no pod has claimed (shim/spare).
-var background = map[string]bool{"kata-template": true, "kata-spare": true}
+// template maker and the keeper of its memory (shim/maker), and a spare that no pod has
+// claimed (shim/spare).
+var background = map[string]bool{"kata-template": true, "kata-keeper": true, "kata-spare": true}
 
 func descends(procs map[int]Proc, p Proc) bool {
 	for range 64 { // no chain of ours is deeper; the table may hold a cycle

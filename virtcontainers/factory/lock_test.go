@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		beMaker(Store{Dir: dir})
 		return
 	}
+	if key := os.Getenv(keeperEnv); key != "" {
+		beKeeper(Key(key))
+		return
+	}
 	os.Exit(m.Run())
 }
 

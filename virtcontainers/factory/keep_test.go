@@ -1,0 +1,197 @@
+package factory
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// keeperEnv makes this program, run again, the keeper of the template with that key, in the
+// store that keeperStoreEnv names.
+const keeperEnv, keeperStoreEnv = "KATABOX_TEST_KEEPER", "KATABOX_TEST_KEEPER_STORE"
+
+func beKeeper(key Key) {
+	s := Store{Dir: os.Getenv(keeperStoreEnv)}
+	if err := s.Keep(context.Background(), key, os.NewFile(3, "memory")); err != nil {
+		panic(err)
+	}
+}
+
+// startKeeper starts a keeper, and waits until it keeps the memory.
+func startKeeper(t *testing.T, s Store, key Key, memory *os.File) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), keeperEnv+"="+string(key), keeperStoreEnv+"="+s.Dir)
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{memory}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for s.info(key).Keeper != cmd.Process.Pid {
+		if t.Context().Err() != nil {
+			t.Fatal("the keeper does not keep")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return cmd
+}
+
+// made is a template, open, with its memory sealed by this process.
+func made(t *testing.T) (Store, Key, *Template, *Lent) {
+	t.Helper()
+	in, _ := testInputs(t)
+	s := Store{Dir: filepath.Join(t.TempDir(), "templates")}
+	key := makeOne(t, s, in)
+	tpl, err := s.Open(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tpl.Close() })
+	return s, key, tpl, lend(t, s, key, tpl)
+}
+
+// A template's memory outlives the process that has copied it, and ends with the template.
+func TestKeep(t *testing.T) {
+	s, key, tpl, first := made(t)
+	if !first.Copied {
+		t.Error("the first has not copied the memory")
+	}
+	memory, err := first.Dup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	keeper := startKeeper(t, s, key, memory)
+	if err := s.Keep(t.Context(), key, memory); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("a second keeper: %v", err)
+	}
+	want := inode(t, memory)
+	if err := errors.Join(first.Close(), memory.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Dup(); err == nil {
+		t.Error("there is a duplicate of what is closed")
+	}
+	next := lend(t, s, key, tpl)
+	if next.Copied || inode(t, next.File) != want {
+		t.Error("the next got a copy")
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.RemoveAll(); err != nil {
+		t.Error(err)
+	}
+	var killed *exec.ExitError
+	if err := keeper.Wait(); !errors.As(err, &killed) || killed.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
+		t.Errorf("the keeper ended with %v", err)
+	}
+}
+
+// The next one after a keeper's death copies the memory, and may have it kept again.
+func TestKilledKeeper(t *testing.T) {
+	s, key, tpl, first := made(t)
+	keeper := startKeeper(t, s, key, first.File)
+	if err := errors.Join(keeper.Process.Kill(), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_ = keeper.Wait() // killed
+	if k := s.info(key).Keeper; k != 0 {
+		t.Errorf("the dead keeper is process %d", k)
+	}
+	second := lend(t, s, key, tpl)
+	if !second.Copied {
+		t.Error("the second found memory")
+	}
+	startKeeper(t, s, key, second.File)
+	if err := errors.Join(second.Close(), s.Remove(key)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A keeper ends by itself once the template is of no use.
+func TestKeeperEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before, later func(t *testing.T, s Store, key Key)
+		after         time.Duration
+	}{
+		"not used":         {after: keepLife + keepLook},
+		"used again":       {later: func(t *testing.T, s Store, key Key) { age(t, s, key, 0) }, after: keepLife + keepLife/2 + keepLook},
+		"long not used":    {before: func(t *testing.T, s Store, key Key) { age(t, s, key, keepLife+time.Second) }},
+		"does not fit":     {later: change, after: keepLife/2 + keepLook},
+		"directory erased": {later: func(t *testing.T, s Store, _ Key) { must(t, os.RemoveAll(s.Dir)) }, after: keepLife/2 + keepLook},
+		"template removed, by this process": {
+			later: func(t *testing.T, s Store, key Key) { must(t, s.Remove(key)) }, after: keepLife/2 + keepLook,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, key, _, lent := made(t)
+			synctest.Test(t, func(t *testing.T) {
+				age(t, s, key, 0) // by the clock of the bubble
+				if tt.before != nil {
+					tt.before(t, s, key)
+				}
+				began := time.Now()
+				ended := make(chan time.Duration, 1)
+				go func() {
+					must(t, s.Keep(t.Context(), key, lent.File))
+					ended <- time.Since(began)
+				}()
+				if tt.later != nil {
+					time.Sleep(keepLife / 2)
+					tt.later(t, s, key)
+				}
+				if after := <-ended; after > tt.after || after < tt.after-keepLook {
+					t.Errorf("it ended after %v, want %v", after, tt.after)
+				}
+				if _, kept := keeperIn(filepath.Join(s.Dir, string(key), lendersDir)); kept {
+					t.Error("its note is left")
+				}
+			})
+		})
+	}
+}
+
+// change changes a file of which a template was made.
+func change(t *testing.T, s Store, key Key) {
+	t.Helper()
+	rec, err := readRecord(filepath.Join(s.Dir, string(key)))
+	must(t, err)
+	for path := range rec.Inputs.Files {
+		must(t, os.WriteFile(path, []byte("changed"), 0o600))
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// What cannot be kept is refused, and nothing is noted.
+func TestKeepRefuses(t *testing.T) {
+	s, key, tpl, lent := made(t)
+	for name, try := range map[string]func() error{
+		"memory that can change": func() error { return s.Keep(t.Context(), key, tpl.Memory) },
+		"not a key":              func() error { return s.Keep(t.Context(), "../x", lent.File) },
+		"no such template":       func() error { return Store{Dir: t.TempDir()}.Keep(t.Context(), key, lent.File) },
+	} {
+		if err := try(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if k := s.info(key).Keeper; k != 0 {
+		t.Errorf("process %d keeps it", k)
+	}
+}
