@@ -1,5 +1,9 @@
-// Package maker is the process that makes a missing template. It is this program
-// again; the shim of the pod that found none starts it when the pod runs.
+// Package maker has the processes that a shim starts for the pods to come: this program
+// again, in the background. They share nothing with the pod, and continue when shim, pod
+// and engine end.
+//
+// The maker makes a missing template; the shim of the pod that found none starts it when
+// the pod runs.
 //
 //	shim of the pod                         maker
 //	  | claims the store's lock
@@ -9,8 +13,11 @@
 //	  | <-- exit ---------------------------
 //	logs the result, if it still runs
 //
-// The maker shares nothing with the pod: it has its own session and cgroup, and
-// inherits no file but the lock. It continues when shim, pod and engine end. When it
+// It has its own session and cgroup, and inherits no file but the lock. When it
 // ends, the kernel releases the lock and kills its QEMU. A killed maker leaves one
 // directory in the store, which the next maker removes.
+//
+// The keeper inherits a template's sealed memory, in place of the lock, from the shim that
+// has copied it, and lends it to later pods (factory.Store.Keep). A killed keeper leaves a
+// note in the template's directory, which the next pod removes.
 package maker

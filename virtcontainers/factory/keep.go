@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/memfile"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -18,6 +19,9 @@ const (
 	// keepLife is how long a keeper keeps the memory of a template from which nothing
 	// starts.
 	keepLife = 10 * time.Minute
+	// keepGrowth is how many bytes larger than the template's file the memory may be: pods
+	// that use pages which the template has not make it grow, up to all of the guest's memory.
+	keepGrowth = 128 << 20
 	// keepLook is how often it looks.
 	keepLook = 10 * time.Second
 	// keeperEnd is how long a keeper may take to exit that is killed.
@@ -26,9 +30,9 @@ const (
 
 // Keep lends a template's sealed memory from this process, the template's keeper,
 // between pods: the next one need not copy it. It returns when the template has not been
-// used for ten minutes, is removed, or does not fit any more. It fails with
-// errdefs.ErrAlreadyExists if the template has a keeper. Removing the template kills this
-// process.
+// used for ten minutes, is removed, or does not fit any more, or when the memory has grown
+// by more than 128 MiB. It fails with errdefs.ErrAlreadyExists if the template has a keeper.
+// Removing the template kills this process.
 func (s Store) Keep(ctx context.Context, key Key, memory *os.File) error {
 	if !isKey(string(key)) || !memfile.Sealed(memory) {
 		return fmt.Errorf("keep memory of template %q: not a key, or the memory is not sealed: %w", key, errdefs.ErrInvalidArgument)
@@ -37,7 +41,7 @@ func (s Store) Keep(ctx context.Context, key Key, memory *os.File) error {
 	if err != nil {
 		return fmt.Errorf("keep memory of template %s: %w", key, err)
 	}
-	s.awaitDisuse(ctx, key, path)
+	s.awaitDisuse(ctx, key, path, memory)
 	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -59,17 +63,25 @@ func (s Store) signKeeper(key Key, memory *os.File) (path string, err error) {
 	return path, sign(path, memory, true)
 }
 
-// awaitDisuse waits until the template is of no use to its keeper, or ctx ends.
-func (s Store) awaitDisuse(ctx context.Context, key Key, note string) {
+// awaitDisuse waits until the memory is not worth keeping, or ctx ends.
+func (s Store) awaitDisuse(ctx context.Context, key Key, note string, memory *os.File) {
 	again := time.NewTicker(keepLook)
 	defer again.Stop()
-	for exists(note) && s.info(key).lives(keepLife, 0) {
+	for exists(note) && s.worthKeeping(key, memory) {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// worthKeeping reports whether the next pod may be expected soon, and the memory has not
+// become much larger than a new copy would be.
+func (s Store) worthKeeping(key Key, memory *os.File) bool {
+	i := s.info(key)
+	var st unix.Stat_t
+	return i.lives(keepLife, 0) && unix.Fstat(int(memory.Fd()), &st) == nil && st.Blocks*512 <= i.Bytes+keepGrowth
 }
 
 // keeperIn returns the keeper that has a note in the directory, if there is one.

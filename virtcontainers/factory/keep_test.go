@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
 // keeperEnv makes this program, run again, the keeper of the template with that key, in the
@@ -159,6 +161,24 @@ func TestKeeperEnds(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A keeper does not keep memory that has become much larger than a copy.
+func TestKeeperOfGrownMemory(t *testing.T) {
+	s, key, _, _ := made(t)
+	memory, err := memfile.Blank("grown", keepGrowth+1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	must(t, unix.Fallocate(int(memory.Fd()), 0, 0, keepGrowth-1<<20))
+	if !s.worthKeeping(key, memory) {
+		t.Error("memory that has grown by less is not kept")
+	}
+	must(t, unix.Fallocate(int(memory.Fd()), 0, 0, keepGrowth+1<<20))
+	if s.worthKeeping(key, memory) {
+		t.Error("memory that has grown is kept")
 	}
 }
 
