@@ -2,6 +2,7 @@ package persist
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -80,5 +81,27 @@ func TestKillOutlastsALackOfDescriptors(t *testing.T) {
 	<-restored
 	if err != nil || p.Alive() {
 		t.Errorf("it is alive: %v, error %v", p.Alive(), err)
+	}
+}
+
+// A record that cannot be written, as on a full disk, leaves nothing.
+func TestCreateWithoutRoom(t *testing.T) {
+	root := t.TempDir()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Create(root, Owner{}, "s")
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if s != nil || !errors.Is(err, unix.EFBIG) {
+		t.Errorf("%v, %v, want %v", s, err, unix.EFBIG)
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
