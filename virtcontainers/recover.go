@@ -21,14 +21,17 @@ import (
 // doing when it died. It affects only a sandbox of the platform's Owner and,
 // while the shim lives, only if the container is the sandbox's own. Fields that
 // the record lacks are returned empty. On an error the record is kept, unless it
-// cannot be read: SweepAbandoned tries again.
+// is damaged: SweepAbandoned tries again.
 func Recover(platform Platform, sandboxID, containerID string, killTimeout time.Duration) (persist.Record, error) {
 	name := platform.Owner.Name(sandboxID)
 	rec, err := persist.Load(platform.StateDir(), name)
 	if err != nil {
 		rec = &persist.Record{SandboxID: sandboxID}
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			err = nil // the boot had not begun, or the sandbox is gone
+		case errors.As(err, new(*fs.PathError)): // it is there, and may be read later
+			return *rec, errors.Join(err, persist.BeginRemoval(platform.StateDir(), name))
 		}
 	}
 	if sandboxID != containerID && rec.Shim.Alive() {

@@ -230,7 +230,7 @@ func TestRecoverUnmarked(t *testing.T) {
 	}
 }
 
-// A record that cannot be read is an error, and the rest is cleaned up.
+// A damaged record is an error, and the rest is cleaned up.
 func TestRecoverWithoutRecord(t *testing.T) {
 	host := newHost(t)
 	deadPod(t, host)
@@ -242,6 +242,30 @@ func TestRecoverWithoutRecord(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	checkNothingLeft(t, host)
+}
+
+// A record that could not be read now, as when the disk fails or nothing can be opened,
+// stays: what it names would stay for good without it, and its shim may live.
+func TestRecoverWithAnUnreadableRecord(t *testing.T) {
+	host := newHost(t)
+	platform := host.Platform()
+	dir := filepath.Join(platform.StateDir(), platform.Owner.Name(sandboxID))
+	if err := os.MkdirAll(filepath.Join(dir, "state.json"), 0o700); err != nil { // EISDIR
+		t.Fatal(err)
+	}
+	for _, containerID := range []string{sandboxID, "c1"} {
+		if _, err := virtcontainers.Recover(platform, sandboxID, containerID, time.Second); !errors.Is(err, unix.EISDIR) {
+			t.Errorf("for %s: %v", containerID, err)
+		}
+		for _, name := range []string{"state.json", "removing"} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Errorf("for %s: %v", containerID, err)
+			}
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestUnmountBundle(t *testing.T) {

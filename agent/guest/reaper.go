@@ -9,7 +9,9 @@ import (
 	"os/signal"
 	"strconv"
 	"sync"
+	"time"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,20 +86,31 @@ func (r *Reaper) kick() {
 	}
 }
 
-// Run reaps until ctx is done.
-func (r *Reaper) Run(ctx context.Context) error {
+// reapPause is the time between two attempts when the agent lacks what it takes.
+const reapPause = 100 * time.Millisecond
+
+// Run reaps until ctx is done. When it cannot, for lack of a descriptor or of memory, it
+// tries again: the agent's end would be the machine's.
+func (r *Reaper) Run(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGCHLD)
 	defer signal.Stop(signals)
-	for {
-		if err := r.reap(); err != nil {
-			return err
+	for failed := false; ; {
+		var again <-chan time.Time
+		err := r.reap()
+		if err != nil {
+			again = time.After(reapPause)
+			if !failed {
+				log.G(ctx).WithError(err).Warn("processes that have ended stay until they can be reaped")
+			}
 		}
+		failed = err != nil
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-signals:
 		case <-r.wake:
+		case <-again:
 		}
 	}
 }

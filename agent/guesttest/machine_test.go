@@ -68,7 +68,7 @@ func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error)
 	}
 	times := service.BootTimes{Serving: guest.SinceBoot()}
 	for _, serve := range []func() error{
-		func() error { return reaper.Run(ctx) },
+		func() error { reaper.Run(ctx); return nil },
 		func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streams) },
 		func() error { return (&forward.Server{Sockets: pod}).Serve(ctx, forwarding) },
 		func() error { return service.Serve(ctx, rpc, pod, times, guest.PowerOff) },

@@ -60,7 +60,10 @@ func (m *message) readPart(c *net.UnixConn, p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if flags&unix.MSG_CTRUNC != 0 || len(m.fds) > maxFDs {
+	switch {
+	case flags&unix.MSG_CTRUNC != 0 && len(m.fds) < maxFDs: // there was room for more (net/core/scm.c)
+		return 0, fmt.Errorf("receive the front end's descriptors: %w", unix.EMFILE)
+	case flags&unix.MSG_CTRUNC != 0 || len(m.fds) > maxFDs:
 		return 0, fmt.Errorf("more than %d descriptors: %w", maxFDs, errMalformed)
 	}
 	if n == 0 {

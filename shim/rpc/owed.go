@@ -23,7 +23,8 @@ func NewOwed() *Owed {
 	return &Owed{answers: newCount(), conns: newCount()}
 }
 
-// Listener returns a listener whose connections are counted.
+// Listener returns a listener whose connections are counted. ttrpc's server tries again
+// when it lacks memory: the server's end would be the pod's.
 func (o *Owed) Listener(l net.Listener) net.Listener { return countedListener{l, o} }
 
 // linger is how long clients have to disconnect once they have their answers. A
@@ -121,7 +122,7 @@ type countedListener struct {
 func (l countedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err
+		return nil, asLack(err)
 	}
 	l.owed.conns.add(1)
 	return &countedConn{Conn: conn, owed: l.owed}, nil

@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,20 +27,26 @@ type outlet struct {
 	// accepts them again.
 	blocked func(is bool)
 	buf     []byte
-	// dropping is set when the engine's end is gone.
-	dropping bool
+	// gone is set when the engine's end is gone.
+	gone bool
+	// lost is how many bytes a file has not taken since it last took some.
+	lost int
 }
 
 // write writes the first n bytes of buf. When the engine's end is gone, the guest
 // is either to be told, which closes the process's pipe, or the rest is read and
-// dropped, so that the process does not block.
+// dropped, so that the process does not block. So is what a file does not take,
+// whose disk is full or fails: it may take what follows.
 func (t *outlet) write(n int) (broken bool) {
 	rest := t.buf[:n]
-	for len(rest) > 0 && !t.dropping {
-		taken, err := t.writeSome(rest)
+	var err error
+	for len(rest) > 0 && !t.gone && err == nil {
+		var taken int
+		taken, err = t.writeSome(rest)
 		rest = rest[taken:]
 		t.passed(taken)
-		t.dropping = err != nil
+		t.note(taken, err, len(rest))
+		t.gone = err != nil && !passes(err)
 		if t.breaks && errors.Is(err, syscall.EPIPE) {
 			return true
 		}
@@ -51,6 +58,29 @@ func (t *outlet) write(n int) (broken bool) {
 		t.buf = make([]byte, 2*n)
 	}
 	return false
+}
+
+// passes reports whether a file may take output again after an error: what of the system
+// is full or fails is not the end, unlike a reader that is gone and a file that was closed.
+func passes(err error) bool {
+	var errno unix.Errno
+	return errors.As(err, &errno) && errno != unix.EPIPE
+}
+
+// note logs, once each, that a file takes no output and that it takes some again. Of the
+// last write rest bytes were not taken.
+func (t *outlet) note(taken int, err error, rest int) {
+	if taken > 0 && t.lost > 0 {
+		log.L.Warnf("%s takes output again: %d bytes were lost", t.fifo.Name(), t.lost)
+		t.lost = 0
+	}
+	if !passes(err) {
+		return
+	}
+	if t.lost == 0 {
+		log.L.WithError(err).Warnf("%s does not take a process's output, which is lost until it does", t.fifo.Name())
+	}
+	t.lost += rest
 }
 
 // writeSome waits until the engine's end accepts bytes, and writes as many as it

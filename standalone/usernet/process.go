@@ -39,8 +39,7 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop, n.log = stop, log
 	cmd := exec.CommandContext(ctx, path, args...)
-	// By a pipe: an AppArmor profile of the program may not allow the file.
-	said := struct{ io.Writer }{out}
+	said := logTo(out)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = said, said, files
 	// A separate process group: Ctrl-C is for the container, not for the program.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
@@ -66,6 +65,20 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 		}
 	})
 	return <-started
+}
+
+// logTo returns a writer to a program's log, which drops what the log does not take, as
+// on a full disk. The program writes to it by a pipe, because an AppArmor profile of the
+// program may not allow the file; after an error the pipe would be closed, and the
+// program's next write end it.
+func logTo(out *os.File) io.Writer { return lossyWriter{out} }
+
+type lossyWriter struct{ to *os.File }
+
+// Write implements io.Writer. It never fails.
+func (w lossyWriter) Write(p []byte) (int, error) {
+	_, _ = w.to.Write(p)
+	return len(p), nil
 }
 
 // ownMounts gives the thread its own mount namespace.

@@ -49,7 +49,7 @@ func Abandoned(root string, owner Owner, age time.Duration) ([]string, error) {
 	var abandoned []string
 	for _, e := range entries {
 		info, err := os.Lstat(filepath.Join(root, e.Name(), removalFile))
-		if err != nil || time.Since(info.ModTime()) < age {
+		if err != nil || !IsOlder(info, age) {
 			continue
 		}
 		if rec := read(root, e.Name()); rec != nil && rec.Owner == owner && rec.Orphaned() {
@@ -57,6 +57,12 @@ func Abandoned(root string, owner Owner, age time.Duration) ([]string, error) {
 		}
 	}
 	return abandoned, nil
+}
+
+// IsOlder reports whether a file was last changed at least that long ago. One that is to
+// be changed that far in the future counts too: the clock was set back since.
+func IsOlder(info fs.FileInfo, age time.Duration) bool {
+	return time.Since(info.ModTime()).Abs() >= age
 }
 
 // Dead lists the owner's sandboxes below root whose shim has died and left its
@@ -91,7 +97,7 @@ func RemoveUnfinished(root string, age time.Duration) error {
 	var errs []error
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !e.IsDir() || time.Since(info.ModTime()) < age {
+		if err != nil || !e.IsDir() || !IsOlder(info, age) {
 			continue
 		}
 		rec, err := Load(root, e.Name())

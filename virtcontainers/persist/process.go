@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"time"
@@ -47,38 +48,72 @@ func readStat(pid int) (start uint64, ended bool, err error) {
 }
 
 // Alive reports whether this process, not another with its pid, is running. One
-// that has been killed is not, even if some of its threads have not ended yet.
+// that has been killed is not, even if some of its threads have not ended yet. One
+// that cannot be looked at, for lack of a descriptor or of memory, counts as running:
+// what it has must not be removed under it.
 func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false
 	}
 	start, ended, err := readStat(p.PID)
-	return err == nil && start == p.Start && !ended
+	if err != nil {
+		return !isGone(err)
+	}
+	return start == p.Start && !ended
+}
+
+// isGone reports whether an error means that no process has a pid: a thread may have
+// its number (pidfd_open(2): EINVAL, and ENOENT in newer kernels). All others are the
+// caller's lack of something.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
 }
 
 // open returns a descriptor of this process, -1 if it is gone. A process whose
 // first thread has ended is a zombie in /proc, although it is there, with all
 // that it has, until its last thread ends: it is not gone.
-func (p Process) open() int {
+func (p Process) open() (int, error) {
 	if p.PID <= 0 {
-		return -1
+		return -1, nil
 	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
-		return -1
+		return -1, p.unlessGone(os.NewSyscallError("pidfd_open", err))
 	}
-	if start, _, err := readStat(p.PID); err != nil || start != p.Start {
-		_ = unix.Close(fd) // the pid is another's now
-		return -1
+	start, _, err := readStat(p.PID)
+	if err == nil && start == p.Start {
+		return fd, nil
 	}
-	return fd
+	_ = unix.Close(fd) // the pid is another's now, or its owner is not known
+	return -1, p.unlessGone(err)
+}
+
+func (p Process) unlessGone(err error) error {
+	if err == nil || isGone(err) {
+		return nil
+	}
+	return fmt.Errorf("find process %d: %w", p.PID, err)
+}
+
+// lackPause is the time between two attempts to open a process.
+const lackPause = 10 * time.Millisecond
+
+// openBy is open, and tries again until the deadline: what is lacking may come back.
+func (p Process) openBy(deadline time.Time) (int, error) {
+	for {
+		fd, err := p.open()
+		if err == nil || !time.Now().Before(deadline) {
+			return fd, err
+		}
+		time.Sleep(lackPause)
+	}
 }
 
 // Signal sends this process a signal. It is no error if the process is gone.
 func (p Process) Signal(sig unix.Signal) error {
-	fd := p.open()
+	fd, err := p.open()
 	if fd < 0 {
-		return nil
+		return err
 	}
 	defer unix.Close(fd)
 	return p.signal(fd, sig)
@@ -102,9 +137,11 @@ func KillAll(timeout time.Duration, processes ...Process) error {
 	var errs []error
 	dying := make([]int, len(processes))
 	for i, p := range processes {
-		if dying[i] = p.open(); dying[i] >= 0 {
-			errs = append(errs, p.signal(dying[i], unix.SIGKILL))
+		var err error
+		if dying[i], err = p.openBy(deadline); dying[i] >= 0 {
+			err = p.signal(dying[i], unix.SIGKILL)
 		}
+		errs = append(errs, err)
 	}
 	for i, p := range processes {
 		if dying[i] >= 0 {
@@ -116,12 +153,13 @@ func KillAll(timeout time.Duration, processes ...Process) error {
 
 // Await waits, at most timeout, until this process is gone.
 func (p Process) Await(timeout time.Duration) error {
-	fd := p.open()
+	deadline := time.Now().Add(timeout)
+	fd, err := p.openBy(deadline)
 	if fd < 0 {
-		return nil
+		return err
 	}
 	defer unix.Close(fd)
-	return waitGone(fd, p.PID, time.Now().Add(timeout))
+	return waitGone(fd, p.PID, deadline)
 }
 
 // waitGone waits until the pidfd is readable: the process has ended, with all its

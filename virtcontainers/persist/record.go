@@ -56,7 +56,8 @@ type Store struct {
 }
 
 // Create makes the record of a new pod below root. An older one of the same
-// owner and id is replaced: its shim must have been cleaned up before.
+// owner and id is replaced: its shim must have been cleaned up before. On an error
+// there is none.
 func Create(root string, owner Owner, sandboxID string) (*Store, error) {
 	s := &Store{
 		dir: filepath.Join(root, owner.Name(sandboxID)),
@@ -69,7 +70,10 @@ func Create(root string, owner Owner, sandboxID string) (*Store, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make sandbox state: %w", err)
 	}
-	return s, s.Update(func(*Record) {})
+	if err := s.Update(func(*Record) {}); err != nil {
+		return nil, errors.Join(err, s.Remove())
+	}
+	return s, nil
 }
 
 // Update changes the record and writes it; change must not block. After

@@ -181,7 +181,7 @@ func (p Pool) removeUnrecorded() error {
 		default:
 			continue
 		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > newKept {
+		if info, err := e.Info(); err == nil && persist.IsOlder(info, newKept) {
 			errs = append(errs, os.RemoveAll(path))
 		}
 	}

@@ -324,7 +324,8 @@ func TestTidyWithoutARecord(t *testing.T) {
 	p := newPool(t)
 	old := time.Now().Add(-time.Hour)
 	want := []string{"spare-young"}
-	for dir, at := range map[string]time.Time{"spare-old": old, "spare-young": time.Now(), ".new-old": old} {
+	later := time.Now().Add(time.Hour) // the clock was set back since
+	for dir, at := range map[string]time.Time{"spare-old": old, "spare-young": time.Now(), ".new-old": old, "spare-later": later} {
 		path := filepath.Join(p.Dir, dir)
 		if err := errors.Join(os.MkdirAll(filepath.Join(path, "record"), 0o700), os.Chtimes(path, at, at)); err != nil {
 			t.Fatal(err)

@@ -97,7 +97,10 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	log.G(ctx).WithField("t_agent", times.Agent.Milliseconds()).WithField("t_serving", times.Serving.Milliseconds()).Info("agent serves")
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return reaper.Run(ctx) })
+	group.Go(func() error {
+		reaper.Run(ctx)
+		return nil
+	})
 	group.Go(func() error { return ring.Serve(ctx, ports.log) })
 	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, ports.stream) })
 	group.Go(func() error { return (&forward.Server{Sockets: pod}).Serve(ctx, ports.forward) })

@@ -136,7 +136,9 @@ func (fs *FS) Serve(t *Thread, r *wire.Request) unix.Errno {
 
 // serve carries out a request of a kind that is served, as a user.
 func (fs *FS) serve(t *Thread, r *wire.Request, as user) unix.Errno {
-	return t.serveAs(as, func() unix.Errno { return operations[r.Op()](fs, t, r) })
+	return t.serveAs(as, func() unix.Errno {
+		return uninterrupted(r, func() unix.Errno { return operations[r.Op()](fs, t, r) })
+	})
 }
 
 // operation serves one kind of request.
