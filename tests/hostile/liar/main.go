@@ -66,7 +66,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return reaper.Run(ctx) })
+	group.Go(func() error { reaper.Run(ctx); return nil })
 	group.Go(func() error { return serve(ctx, group, pod, lieOf(string(words))) })
 	return errors.Join(errors.New("the liar stopped serving"), group.Wait())
 }
