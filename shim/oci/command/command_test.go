@@ -69,6 +69,8 @@ func TestRefused(t *testing.T) {
 		{[]string{"list", "--format", "yaml"}, 1, "want table or json"},
 		{[]string{"create", "--bundle", dir, "c1"}, 1, "config.json"},
 		{[]string{"create", "--preserve-fds", "1", "c1"}, 1, "--preserve-fds"},
+		{[]string{"run", "--bundle", dir, "c1"}, 1, "config.json"},
+		{[]string{"run", "--keep", "--preserve-fds", "1", "c1"}, 1, "--preserve-fds"},
 		{[]string{"update", "--resources", "/nowhere", "c1"}, 1, "read resources"},
 		{[]string{"checkpoint", "--manage-cgroups-mode", "hard", "none"}, 1, "want soft, full, strict or ignore"},
 		{[]string{"checkpoint", "--manage-cgroups-mode", "strict", "none"}, 1, "container does not exist"},
@@ -268,11 +270,17 @@ func TestAddForEngines(t *testing.T) {
 		"ps --format json gone":            true,
 		"ps web db":                        false,
 		"ps":                               false,
+		"--log L run gone":                 true,
+		"run --bundle /nowhere gone":       true,
+		"run -b /nowhere gone":             true,
+		"run --keep gone":                  true,
+		"run db sh":                        false, // an image may have a container's name
+		"run --name db web":                false,
 	} {
 		t.Chdir(t.TempDir()) // --log's
 		called := false
-		others := make([]*cli.Command, 2)
-		for i, name := range []string{"exec", "ps"} {
+		others := make([]*cli.Command, 3)
+		for i, name := range []string{"exec", "ps", "run"} {
 			others[i] = &cli.Command{
 				Name: name, Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}}},
 				Action: func(context.Context, *cli.Command) error { called = true; return nil },
