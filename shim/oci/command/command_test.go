@@ -158,6 +158,20 @@ func TestOfAStoppedContainer(t *testing.T) {
 	}
 }
 
+// What ps says about its options is in the error, as with runc.
+func TestOptionsOfPs(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	writeStopped(t, root, "c1")
+	if err := os.WriteFile(filepath.Join(dir, "ps"), []byte("#!/bin/sh\necho \"no option $1\" >&2; exit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	withShim(t)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	if _, stderr, code := call(t, nil, "--root", root, "ps", "c1", "-odd"); code != 1 || !strings.Contains(stderr, "exit status 1: no option -odd") {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+}
+
 // With a log the error is one JSON line in it and plain text on stderr.
 func TestLog(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log.json")
