@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/shimtest"
 )
 
 // runEnv makes this program run a container, as the run command does: Run relays this
@@ -87,9 +89,9 @@ func (p *running) ends(t *testing.T, want int) {
 	t.Helper()
 	err := p.cmd.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-		t.Fatal(err)
-	} else if exit != nil && exit.ExitCode() != want || exit == nil && want != 0 {
-		t.Errorf("the process has ended: %v, want exit code %d: %s", err, want, &p.stderr)
+		t.Error(err)
+	} else if got := p.cmd.ProcessState.ExitCode(); got != want {
+		t.Errorf("the process has ended: %d, %v, want %d: %s", got, exit, want, &p.stderr)
 	}
 }
 
@@ -153,6 +155,29 @@ func TestRunIsKilled(t *testing.T) {
 		t.Error(err)
 	}
 	<-ended
+}
+
+// A signal while the container is created ends the creation, which leaves nothing.
+func TestRunIsCancelled(t *testing.T) {
+	r := newRuntime(t)
+	booting := filepath.Join(t.TempDir(), "booting")
+	t.Setenv(shimtest.HangEnv, booting)
+	p := startRun(t, r, "c1", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil)}, Keep: true})
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(booting); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the guest is not set up")
+		}
+	}
+	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(t, 1)
+	if state, err := r.State(t.Context(), "c1"); !errdefs.IsNotFound(err) {
+		t.Errorf("the container is left: %+v, %v", state, err)
+	}
 }
 
 func TestRunDetached(t *testing.T) {
