@@ -24,8 +24,11 @@ type Exit struct {
 	At     time.Time
 }
 
-// Observer learns what happens in a sandbox. Its methods must not block.
+// Observer learns what happens in a sandbox. Its methods must not block, but for Ending.
 type Observer interface {
+	// Ending is called before a container's waiters are woken. It may wait, for a
+	// bounded time, until what engines read when a container has ended is written.
+	Ending(containerID string)
 	// Exited is called once for each process that was created in the guest,
 	// after its waiters were woken.
 	Exited(Exit)

@@ -3,6 +3,7 @@ package virtcontainers_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -132,6 +133,28 @@ func TestExitBeforeStartReturned(t *testing.T) {
 		t.Error(err)
 	}
 	p.observer.expect(t, "pod=5")
+}
+
+// What the observer does before a container's end is done when the exit is known.
+func TestEndingComesBeforeTheExit(t *testing.T) {
+	p := newPod(t)
+	inits := map[string]*virtcontainers.Process{sandboxID: initOf(t, p.run(sandboxID)), "c1": initOf(t, p.run("c1"))}
+	var ended []string
+	p.observer.onEnding = func(id string) {
+		ended = append(ended, id)
+		select {
+		case <-inits[id].Done():
+			t.Errorf("the exit of %s is known before", id)
+		default:
+		}
+	}
+	p.exits("c1", "", 5)
+	statusOf(t, inits["c1"])
+	p.exits(sandboxID, "", 6)
+	statusOf(t, inits[sandboxID])
+	if want := []string{"c1", sandboxID}; !slices.Equal(ended, want) {
+		t.Errorf("the containers %v have ended, want %v", ended, want)
+	}
 }
 
 // holdStop makes the machine's end wait until stop is closed; stopping tells

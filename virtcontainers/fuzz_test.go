@@ -49,6 +49,8 @@ func (o *tally) Exited(e Exit) {
 	o.exits = append(o.exits, e)
 }
 
+func (o *tally) Ending(string) {}
+
 func (o *tally) OutOfMemory(string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

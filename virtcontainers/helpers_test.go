@@ -79,6 +79,8 @@ type observer struct {
 	changed chan struct{}
 	// onExit, when not nil, is called with each exit.
 	onExit func(virtcontainers.Exit)
+	// onEnding, when not nil, is called before each container's exit.
+	onEnding func(id string)
 }
 
 func newObserver() *observer { return &observer{changed: make(chan struct{})} }
@@ -88,6 +90,12 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 		o.onExit(e)
 	}
 	o.note(func() { o.exits = append(o.exits, e) })
+}
+
+func (o *observer) Ending(id string) {
+	if o.onEnding != nil {
+		o.onEnding(id)
+	}
 }
 
 func (o *observer) OutOfMemory(id string) { o.note(func() { o.ooms = append(o.ooms, id) }) }

@@ -235,6 +235,7 @@ func (p *Process) tell(exit Exit, observed bool) {
 		if err := p.container.endStandIn(s.lifeCtx); err != nil {
 			log.G(s.lifeCtx).WithError(err).Error("the container's process on the host outlives it")
 		}
+		s.observer.Ending(p.container.ID)
 	}
 	p.mu.Lock()
 	observed = observed && (p.execID == "" || p.state == Running)

@@ -47,7 +47,7 @@ type Policy struct {
 	// engine treats any error of its stop as a failed stop. Signal 0 is one: by it
 	// the engine asks whether the process runs.
 	EndedTakesSignals bool
-	// OOMFile: the engine reads no events. A file "oom" in the bundle reports
+	// OOMFile: the engine reads no events. A file "oom" in its bundle reports
 	// that the container ran out of memory.
 	OOMFile bool
 	// WaiterOwnsProcess: each process has one caller that waits for it and
@@ -66,7 +66,7 @@ func For(namespace, address string) Policy {
 	case namespace == ISulad:
 		return Policy{SweepOnStart: true, KeepExecs: execKept, ReadersStay: true, CgroupV1Stats: true}
 	case namespace == CommandLine:
-		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true, NoPool: true, PatientDelete: true}
+		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true, NoPool: true, PatientDelete: true, OOMFile: true}
 	case namespace == crio && address == "":
 		return Policy{SweepOnStart: true, KeepExecs: execKept, EndedTakesSignals: true, OOMFile: true}
 	}

@@ -14,7 +14,7 @@ func TestFor(t *testing.T) {
 	if p := For(ISulad, ""); !p.SweepOnStart || p.KeepExecs == 0 || !p.ReadersStay || p.PipesBreak || p.WaiterOwnsProcess {
 		t.Errorf("iSulad: %+v", p)
 	}
-	if p := For(CommandLine, "/run/bundles"); p.SweepOnStart || p.KeepExecs != 0 || !p.ReadersStay || !p.PipesBreak || !p.WaiterOwnsProcess || !p.PatientDelete {
+	if p := For(CommandLine, "/run/bundles"); p.SweepOnStart || p.KeepExecs != 0 || !p.ReadersStay || !p.PipesBreak || !p.WaiterOwnsProcess || !p.PatientDelete || !p.OOMFile {
 		t.Errorf("the command line: %+v", p)
 	}
 }

@@ -112,14 +112,5 @@ func (r *Runtime) Restore(ctx context.Context, id, dir string, o CreateOptions) 
 	if o.Checkpoint, err = filepath.Abs(dir); err != nil {
 		return fmt.Errorf("find checkpoint: %w", err)
 	}
-	if err := r.Create(ctx, id, o); err != nil {
-		return err
-	}
-	if err := r.Start(ctx, id); err != nil {
-		if deleteErr := r.Delete(context.WithoutCancel(ctx), id, true); deleteErr != nil {
-			return fmt.Errorf("%w; and its remains could not be removed: %w", err, deleteErr)
-		}
-		return err
-	}
-	return nil
+	return r.createAndStart(ctx, id, o)
 }

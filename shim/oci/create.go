@@ -36,7 +36,24 @@ type CreateOptions struct {
 
 // Create makes a container and its monitor, which inherits this process's stdio.
 // On an error nothing is left.
-func (r *Runtime) Create(ctx context.Context, id string, o CreateOptions) (err error) {
+func (r *Runtime) Create(ctx context.Context, id string, o CreateOptions) error {
+	return r.create(ctx, id, o, true, func(m made) error { return r.attach(ctx, m, o) })
+}
+
+// made is a container in its shim which no process of the engine's represents yet.
+type made struct {
+	rec  *record
+	spec *specs.Spec
+	// stdio are its FIFOs, without their names. create owns them.
+	stdio *client.Stdio
+	// pid is the stand-in's.
+	pid int
+}
+
+// create makes a container. represent gives it the process that is its pid to the engine;
+// detach says that this process does not stay for it. On an error, also of represent,
+// nothing is left.
+func (r *Runtime) create(ctx context.Context, id string, o CreateOptions, detach bool, represent func(made) error) error {
 	if err := bundle.CheckID(id); err != nil {
 		return err
 	}
@@ -48,7 +65,7 @@ func (r *Runtime) Create(ctx context.Context, id string, o CreateOptions) (err e
 	if err != nil {
 		return err
 	}
-	if err := checkConsole(b.Spec.Process.Terminal, o.ConsoleSocket, true); err != nil {
+	if err := checkConsole(b.Spec.Process.Terminal, o.ConsoleSocket, detach); err != nil {
 		return err
 	}
 	if err := r.completePlace(id, b.Spec); err != nil {
@@ -65,7 +82,7 @@ func (r *Runtime) Create(ctx context.Context, id string, o CreateOptions) (err e
 	if err := r.makeDir(rec, b.Spec); err != nil {
 		return err
 	}
-	if err := r.createTask(ctx, rec, b.Spec, o); err != nil {
+	if err := r.createTask(ctx, rec, b.Spec, o.Checkpoint, represent); err != nil {
 		return errors.Join(err, os.RemoveAll(r.dir(id)))
 	}
 	return nil
@@ -112,9 +129,9 @@ func (r *Runtime) makeDir(rec *record, spec *specs.Spec) error {
 	return nil
 }
 
-// createTask starts the shim, makes the container in it and the monitor beside
-// it.
-func (r *Runtime) createTask(ctx context.Context, rec *record, spec *specs.Spec, o CreateOptions) (err error) {
+// createTask starts the shim and makes the container in it, from a checkpoint if one is
+// named.
+func (r *Runtime) createTask(ctx context.Context, rec *record, spec *specs.Spec, checkpoint string, represent func(made) error) (err error) {
 	stdio, err := r.makeStdio(rec.ID, "io-init", spec.Process.Terminal)
 	if err != nil {
 		return err
@@ -135,36 +152,41 @@ func (r *Runtime) createTask(ctx context.Context, rec *record, spec *specs.Spec,
 		}
 	}()
 	resp, err := shim.Create(ctx, &task.CreateTaskRequest{ID: rec.ID, Bundle: r.dir(rec.ID), Terminal: spec.Process.Terminal,
-		Checkpoint: o.Checkpoint, Stdin: stdio.In, Stdout: stdio.Out, Stderr: stdio.Err})
+		Checkpoint: checkpoint, Stdin: stdio.In, Stdout: stdio.Out, Stderr: stdio.Err})
 	if err != nil {
 		return err
 	}
 	if err := stdio.Remove(); err != nil {
 		return fmt.Errorf("remove FIFOs: %w", err)
 	}
-	return r.attach(ctx, rec, spec, o, stdio, int(resp.Pid))
+	return represent(made{rec: rec, spec: spec, stdio: stdio, pid: int(resp.Pid)})
 }
 
 // attach connects the container to its terminal and its monitor, and reports the
 // pid to the engine.
-func (r *Runtime) attach(ctx context.Context, rec *record, spec *specs.Spec, o CreateOptions, stdio *client.Stdio, pid int) error {
-	p := process{id: rec.ID, pid: pid, spec: spec.Process, stdio: stdio, consoleSocket: o.ConsoleSocket}
+func (r *Runtime) attach(ctx context.Context, m made, o CreateOptions) error {
+	p := process{id: m.rec.ID, pid: m.pid, spec: m.spec.Process, stdio: m.stdio, consoleSocket: o.ConsoleSocket}
 	child, err := r.launch(ctx, p)
 	if err != nil {
 		return err
 	}
-	r.count(rec, child.Pid)
-	rec.Monitor, err = persist.Identify(child.Pid)
-	if err == nil {
-		err = r.save(rec)
-	}
-	if err == nil {
-		err = writePIDFile(o.PIDFile, child.Pid)
-	}
-	if err != nil {
+	r.count(m.rec, child.Pid)
+	if err := r.represent(m.rec, child.Pid, o.PIDFile); err != nil {
 		return errors.Join(err, endMonitor(child))
 	}
 	return nil
+}
+
+// represent makes a process the container's to the engine.
+func (r *Runtime) represent(rec *record, pid int, pidFile string) error {
+	var err error
+	if rec.Monitor, err = persist.Identify(pid); err != nil {
+		return err
+	}
+	if err := r.save(rec); err != nil {
+		return err
+	}
+	return writePIDFile(pidFile, pid)
 }
 
 // process describes a process that needs a monitor.

@@ -219,6 +219,11 @@ func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox,
 	if err := bundle.ForgetExit(opts.Bundle.Dir); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
+	if s.policy.OOMFile {
+		if err := bundle.ForgetOOM(opts.Bundle.EngineDir()); err != nil {
+			return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+		}
+	}
 	c, err := sandbox.Create(ctx, opts, func(c *virtcontainers.Container) {
 		s.opts.Publisher.Publish(ctx, events.TopicCreate, &eventtypes.TaskCreate{
 			ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Checkpoint: r.Checkpoint, Pid: uint32(c.PID()),

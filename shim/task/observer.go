@@ -40,8 +40,8 @@ type oom struct {
 // come from the guest, and must not push exits out of the queue.
 const oomPause = time.Second
 
-// noteWait bounds how long a container's exit waits for the note that the container ran
-// out of memory: its engine reads that when it hears of the exit.
+// noteWait bounds how long a container's end waits for the note that the container ran
+// out of memory: its engine reads that when it hears of the end, by Wait.
 const noteWait = 10 * time.Second
 
 var _ virtcontainers.Observer = (*observer)(nil)
@@ -51,7 +51,6 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 	id := e.ExecID
 	if id == "" {
 		id = e.ContainerID
-		o.forgetOOM(id)
 		if err := o.saveExit(e); err != nil {
 			log.G(o.ctx).WithError(err).Debug("exit not saved") // needed only if the shim is killed
 		}
@@ -112,8 +111,9 @@ func (o *observer) allowOOM(containerID string, now time.Time) (of *oom, first b
 	return of, !known
 }
 
-// forgetOOM forgets a container that has ended, once its note is written.
-func (o *observer) forgetOOM(containerID string) {
+// Ending implements virtcontainers.Observer: it waits until the container's note is
+// written.
+func (o *observer) Ending(containerID string) {
 	o.mu.Lock()
 	of := o.ooms[containerID]
 	delete(o.ooms, containerID)

@@ -38,7 +38,7 @@ func TestOOMEvents(t *testing.T) {
 			id := fmt.Sprint(i)
 			o.OutOfMemory(id)
 			o.Exited(virtcontainers.Exit{ContainerID: id, ExecID: "e"})
-			o.Exited(virtcontainers.Exit{ContainerID: id})
+			o.Ending(id)
 		}
 		if got := len(o.ooms); got != 1 {
 			t.Errorf("%d containers are remembered, 1 runs", got)
@@ -47,7 +47,7 @@ func TestOOMEvents(t *testing.T) {
 }
 
 // While a note that one container ran out of memory is written slowly, other events
-// are handled. The container's exit comes after the note, which its engine reads then.
+// are handled. The container's end comes after the note, which its engine reads then.
 func TestSlowOOMNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, noted := counting{}, false
@@ -58,20 +58,20 @@ func TestSlowOOMNote(t *testing.T) {
 		}
 		begin := time.Now()
 		o.OutOfMemory("c")
-		o.Exited(virtcontainers.Exit{ContainerID: "other"})
+		o.Ending("other")
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("other events waited %v", took)
 		}
-		o.Exited(virtcontainers.Exit{ContainerID: "c"})
+		o.Ending("c")
 		if took := time.Since(begin); !noted || took != 5*time.Second {
-			t.Errorf("the exit came after %v, noted: %v", took, noted)
+			t.Errorf("the end came after %v, noted: %v", took, noted)
 		}
 		o.saveOOM = func(string) error { time.Sleep(time.Hour); return nil }
 		o.OutOfMemory("hung")
 		begin = time.Now()
-		o.Exited(virtcontainers.Exit{ContainerID: "hung"})
+		o.Ending("hung")
 		if took := time.Since(begin); took != noteWait {
-			t.Errorf("the exit waited %v for a disk that hangs", took)
+			t.Errorf("the end waited %v for a disk that hangs", took)
 		}
 		time.Sleep(time.Hour) // until the disk answers
 	})

@@ -169,7 +169,7 @@ func (s *Service) saveOOM(containerID string) error {
 	if err != nil {
 		return err
 	}
-	return bundle.SaveOOM(c.Bundle.Dir)
+	return bundle.SaveOOM(c.Bundle.EngineDir())
 }
 
 func shimPID() uint32 { return uint32(os.Getpid()) }

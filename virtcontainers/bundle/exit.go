@@ -35,7 +35,7 @@ func SaveExit(dir string, e Exit) error {
 	return nil
 }
 
-// oomFile is the file by which CRI-O learns that the container ran out of
+// oomFile is the file by which CRI-O and Podman learn that the container ran out of
 // memory.
 const oomFile = "oom"
 
@@ -43,6 +43,15 @@ const oomFile = "oom"
 func SaveOOM(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, oomFile), nil, 0o600); err != nil {
 		return fmt.Errorf("note that the container ran out of memory: %w", err)
+	}
+	return nil
+}
+
+// ForgetOOM removes the note of an earlier container with the same bundle. It is no error
+// if there is none.
+func ForgetOOM(dir string) error {
+	if err := os.RemoveAll(filepath.Join(dir, oomFile)); err != nil {
+		return fmt.Errorf("forget that an earlier container ran out of memory: %w", err)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func Flags() []cli.Flag {
 // return, and are ExitErrors.
 func Commands() []*cli.Command {
 	commands := []*cli.Command{
-		createCommand(), startCommand(), stateCommand(), killCommand(), deleteCommand(), execCommand(), psCommand(), listCommand(),
+		createCommand(), runCommand(), startCommand(), stateCommand(), killCommand(), deleteCommand(), execCommand(), psCommand(), listCommand(),
 		pauseCommand(), resumeCommand(), checkpointCommand(), restoreCommand(), updateCommand(), eventsCommand(), featuresCommand(), specCommand(),
 	}
 	for _, c := range commands {

@@ -69,6 +69,8 @@ func TestRefused(t *testing.T) {
 		{[]string{"list", "--format", "yaml"}, 1, "want table or json"},
 		{[]string{"create", "--bundle", dir, "c1"}, 1, "config.json"},
 		{[]string{"create", "--preserve-fds", "1", "c1"}, 1, "--preserve-fds"},
+		{[]string{"run", "--bundle", dir, "c1"}, 1, "config.json"},
+		{[]string{"run", "--keep", "--preserve-fds", "1", "c1"}, 1, "--preserve-fds"},
 		{[]string{"update", "--resources", "/nowhere", "c1"}, 1, "read resources"},
 		{[]string{"checkpoint", "--manage-cgroups-mode", "hard", "none"}, 1, "want soft, full, strict or ignore"},
 		{[]string{"checkpoint", "--manage-cgroups-mode", "strict", "none"}, 1, "container does not exist"},
@@ -153,6 +155,20 @@ func TestOfAStoppedContainer(t *testing.T) {
 	var states []struct{ ID, Status, Owner string }
 	if err := json.Unmarshal([]byte(out), &states); err != nil || code != 0 || len(states) != 1 || states[0].Status != "stopped" || states[0].Owner != "root" {
 		t.Errorf("list: exit %d, %s, %s, %v; want the owner root", code, out, stderr, err)
+	}
+}
+
+// What ps says about its options is in the error, as with runc.
+func TestOptionsOfPs(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	writeStopped(t, root, "c1")
+	if err := os.WriteFile(filepath.Join(dir, "ps"), []byte("#!/bin/sh\necho \"no option $1\" >&2; exit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	withShim(t)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	if _, stderr, code := call(t, nil, "--root", root, "ps", "c1", "-odd"); code != 1 || !strings.Contains(stderr, "exit status 1: no option -odd") {
+		t.Errorf("exit %d, %q", code, stderr)
 	}
 }
 
@@ -268,11 +284,17 @@ func TestAddForEngines(t *testing.T) {
 		"ps --format json gone":            true,
 		"ps web db":                        false,
 		"ps":                               false,
+		"--log L run gone":                 true,
+		"run --bundle /nowhere gone":       true,
+		"run -b /nowhere gone":             true,
+		"run --keep gone":                  true,
+		"run db sh":                        false, // an image may have a container's name
+		"run --name db web":                false,
 	} {
 		t.Chdir(t.TempDir()) // --log's
 		called := false
-		others := make([]*cli.Command, 2)
-		for i, name := range []string{"exec", "ps"} {
+		others := make([]*cli.Command, 3)
+		for i, name := range []string{"exec", "ps", "run"} {
 			others[i] = &cli.Command{
 				Name: name, Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}}},
 				Action: func(context.Context, *cli.Command) error { called = true; return nil },

@@ -14,10 +14,10 @@ import (
 var engineFlags = []string{"root", "log", "log-format", "systemd-cgroup", "rootless", "criu"}
 
 // Add adds the commands of an OCI runtime to a program. If the program has a
-// command with the same name (exec, list, ps), a call goes to the OCI runtime if
+// command with the same name (exec, list, ps, run), a call goes to the OCI runtime if
 // one of engineFlags was given, if it has a flag that only the OCI runtime's has,
-// or if its first argument is a container below --root. Otherwise it goes to the
-// program's command, whose help is printed.
+// or if its first argument is a container below --root, of which run makes a new one.
+// Otherwise it goes to the program's command, whose help is printed.
 func Add(app *cli.Command) {
 	twice := make(map[string]*cli.Command)
 	for _, c := range Commands() {
@@ -53,7 +53,7 @@ func isOurs(app, ours, other *cli.Command) bool {
 		return true
 	}
 	r := &oci.Runtime{Root: app.String("root")}
-	return ours.ArgsUsage != "" && r.Has(id)
+	return ours.ArgsUsage != "" && ours.Name != runName && r.Has(id)
 }
 
 // splitArgs returns the flags before the first argument of a command that is one of two,

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,6 +119,9 @@ func psTable(ctx context.Context, c *cli.Command, pids []int) error {
 		args = []string{"-ef"}
 	}
 	out, err := exec.CommandContext(ctx, "ps", args...).Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return fmt.Errorf("run ps: %w: %s", err, bytes.TrimSpace(failed.Stderr))
+	}
 	if err != nil {
 		return fmt.Errorf("run ps: %w", err)
 	}

@@ -1,0 +1,215 @@
+package oci
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/shimtest"
+)
+
+// runEnv makes this program run a container, as the run command does: Run relays this
+// process's own stdio and signals.
+const runEnv = "KATABOX_TEST_RUN"
+
+// runOrder is the JSON in runEnv.
+type runOrder struct {
+	Runtime *Runtime
+	ID      string
+	Options RunOptions
+}
+
+func runMain(data string) int {
+	var order runOrder
+	if err := json.Unmarshal([]byte(data), &order); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code, err := order.Runtime.Run(context.Background(), order.ID, order.Options)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// running is a process that runs a container.
+type running struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+}
+
+func startRun(t *testing.T, r *Runtime, id string, o RunOptions) *running {
+	t.Helper()
+	order, err := json.Marshal(runOrder{Runtime: r, ID: id, Options: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &running{cmd: exec.Command(r.Program)}
+	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), runEnv+"="+string(order)), &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait() // it was called before if the test has not failed
+	})
+	return p
+}
+
+// awaitRunning waits until the container runs.
+func (p *running) awaitRunning(t *testing.T, r *Runtime, id string) *State {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		state, err := r.State(t.Context(), id)
+		if err == nil && state.Status == Running {
+			return state
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("container %s: %+v, %v; want it to run", id, state, err)
+		}
+	}
+}
+
+// ends waits for the process's end, and checks its exit code.
+func (p *running) ends(t *testing.T, want int) {
+	t.Helper()
+	err := p.cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		t.Error(err)
+	} else if got := p.cmd.ProcessState.ExitCode(); got != want {
+		t.Errorf("the process has ended: %d, %v, want %d: %s", got, exit, want, &p.stderr)
+	}
+}
+
+// A container that run runs is represented by that process, which passes its signals on,
+// ends with its exit code, and leaves nothing.
+func TestRun(t *testing.T) {
+	r := newRuntime(t)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	p := startRun(t, r, "c1", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil), PIDFile: pidFile}})
+	state := p.awaitRunning(t, r, "c1")
+	if data, err := os.ReadFile(pidFile); state.PID != p.cmd.Process.Pid || err != nil || string(data) != strconv.Itoa(state.PID) {
+		t.Errorf("the container has the pid %d, its file %q, %v; want %d", state.PID, data, err, p.cmd.Process.Pid)
+	}
+	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(t, 143)
+	if state, err := r.State(t.Context(), "c1"); !errdefs.IsNotFound(err) {
+		t.Errorf("the container is left: %+v, %v", state, err)
+	}
+}
+
+// An engine such as BuildKit keeps the container, kills it by its id, and deletes it
+// afterwards.
+func TestRunKeeps(t *testing.T) {
+	r := newRuntime(t)
+	p := startRun(t, r, "c1", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil)}, Keep: true})
+	p.awaitRunning(t, r, "c1")
+	if err := r.Kill(t.Context(), "c1", uint32(unix.SIGKILL), false); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(t, 137)
+	wantStatus(t, r, "c1", Stopped)
+	if err := r.Delete(t.Context(), "c1", false); err != nil {
+		t.Error(err)
+	}
+}
+
+// A container that run runs ends with that process, and another can delete it by force
+// while it runs.
+func TestRunIsKilled(t *testing.T) {
+	r := newRuntime(t)
+	p := startRun(t, r, "c1", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil)}})
+	p.awaitRunning(t, r, "c1")
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(t, -1)
+	wantStatus(t, r, "c1", Stopped)
+	if err := r.Delete(t.Context(), "c1", false); err != nil {
+		t.Error(err)
+	}
+	p = startRun(t, r, "c2", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil)}})
+	p.awaitRunning(t, r, "c2")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.ends(t, 137)
+	}()
+	if err := r.Delete(t.Context(), "c2", true); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
+
+// A signal while the container is created ends the creation, which leaves nothing.
+func TestRunIsCancelled(t *testing.T) {
+	r := newRuntime(t)
+	booting := filepath.Join(t.TempDir(), "booting")
+	t.Setenv(shimtest.HangEnv, booting)
+	p := startRun(t, r, "c1", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil)}, Keep: true})
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(booting); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the guest is not set up")
+		}
+	}
+	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(t, 1)
+	if state, err := r.State(t.Context(), "c1"); !errdefs.IsNotFound(err) {
+		t.Errorf("the container is left: %+v, %v", state, err)
+	}
+}
+
+func TestRunDetached(t *testing.T) {
+	r := newRuntime(t)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	o := RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil), PIDFile: pidFile}, Detach: true}
+	if code, err := r.Run(t.Context(), "c1", o); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v", code, err)
+	}
+	state := wantStatus(t, r, "c1", Running)
+	if err := r.Kill(t.Context(), "c1", uint32(unix.SIGKILL), false); err != nil {
+		t.Fatal(err)
+	}
+	if code := reap(t, state.PID); code != 137 {
+		t.Errorf("exit code %d, want 137", code)
+	}
+	if err := r.Delete(t.Context(), "c1", false); err != nil {
+		t.Error(err)
+	}
+}
+
+// A run that fails leaves nothing.
+func TestRunFails(t *testing.T) {
+	for want, o := range map[string]CreateOptions{
+		"config.json":      {Bundle: "/nowhere"},
+		"--console-socket": {Bundle: newBundle(t, func(s *specs.Spec) { s.Process.Terminal = true }), ConsoleSocket: "/nowhere"},
+		"write pid file":   {Bundle: newBundle(t, nil), PIDFile: "/nowhere/pid"},
+	} {
+		p := startRun(t, newRuntime(t), "c1", RunOptions{CreateOptions: o})
+		p.ends(t, 1)
+		if !strings.Contains(p.stderr.String(), want) {
+			t.Errorf("it says %q, want %s", &p.stderr, want)
+		}
+	}
+}
