@@ -77,7 +77,7 @@ func (fs kernelFS) mount() error {
 	} else if err != nil {
 		return err
 	}
-	if fs.fstype == "bpf" { // As systemd does: everybody may write to it by default.
+	if fs.fstype == "bpf" { // As systemd does: by default every user may write to it.
 		if err := unix.FsconfigSetString(made, "mode", "0700"); err != nil {
 			return fmt.Errorf("set mode: %w", err)
 		}

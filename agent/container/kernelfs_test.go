@@ -124,7 +124,7 @@ func mountTwice(fs kernelFS) error {
 		return errors.New("mounted: " + strings.Join(found, "; "))
 	}
 	if fs.fstype == "bpf" && !strings.Contains(found[0], "mode=700") {
-		return errors.New("everybody may use it: " + found[0])
+		return errors.New("every user may use it: " + found[0])
 	}
 	return nil
 }

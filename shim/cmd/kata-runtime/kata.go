@@ -36,7 +36,7 @@ func checkKataFlags(ctx context.Context, c *cli.Command) (context.Context, error
 	return ctx, nil
 }
 
-// readsConfig reports whether a command, or one of its own, has the flag of configFlag.
+// readsConfig reports whether a command, or one below it, has the flag of configFlag.
 func readsConfig(c *cli.Command) bool {
 	isConfig := func(f cli.Flag) bool { return slices.Contains(f.Names(), "config") }
 	return slices.ContainsFunc(c.Flags, isConfig) || slices.ContainsFunc(c.Commands, readsConfig)
