@@ -77,6 +77,9 @@ func (fs kernelFS) mount() error {
 	} else if err != nil {
 		return err
 	}
+	if err := unix.FsconfigSetString(made, "source", fs.fstype); err != nil { // what /proc/mounts shows
+		return fmt.Errorf("set source: %w", err)
+	}
 	if fs.fstype == "bpf" { // As systemd does: by default every user may write to it.
 		if err := unix.FsconfigSetString(made, "mode", "0700"); err != nil {
 			return fmt.Errorf("set mode: %w", err)
