@@ -18,7 +18,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(CURDIR)/build/packages/bin:$(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines qemu test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s conformance clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables guest-image-modules containerd critools engines qemu test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s conformance clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo demo-virtiofsd unit fuzz fuzz-guest integration vet fmt lint bench generate install uninstall stage deb image test-deb test-soak clean
 
 help: ## list the targets
@@ -50,6 +50,9 @@ guest-image-debug: agent ## the same with a shell and tools, into build/guest-de
 
 guest-image-iptables: agent ## the same with iptables of this host, into build/guest-iptables (IPTABLES=/usr/sbin/iptables-legacy for the old kind)
 	$(GO) run ./guest-image -iptables $(IPTABLES) -out build/guest-iptables
+
+guest-image-modules: agent ## the same with more kernel modules, into build/guest-modules (MODULES="nfs nfsv3 nfsv4 sctp", for example)
+	$(GO) run ./guest-image $(addprefix -module ,$(MODULES)) -out build/guest-modules
 
 containerd: ## build the containerd 2.x that the suites run with
 	@tests/tools/containerd.sh

@@ -28,7 +28,7 @@ func build(ctx context.Context, opts options, r *report) error {
 		return err
 	}
 	now := stamp{Request: currentRequest(opts)}
-	if now.Content, err = currentContent(agent, tools, opts.compress); err != nil {
+	if now.Content, err = currentContent(agent, tools, opts); err != nil {
 		return err
 	}
 	old := readStamp(opts.out)
@@ -124,7 +124,7 @@ func assemble(ctx context.Context, opts options, agent []byte, tools tools, file
 	if err != nil {
 		return nil, nil, err
 	}
-	mods, err := choose(pkg)
+	mods, err := choose(pkg, opts.modules)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -169,6 +169,8 @@ func TestBuildErrors(t *testing.T) {
 		{"a module is missing", change(func(files map[string][]byte) {
 			delete(files, "lib/modules/"+testRelease+"/kernel/overlay.ko")
 		}), "no module overlay"},
+		{"a named module is missing", func(_ *testing.T, o *options) { o.modules = []string{"unused", "nfs", "ext4", "sctp"} },
+			"kernel " + testRelease + " has no module nfs sctp: want names as those of modprobe(8)"},
 		{"a module is broken", change(func(files map[string][]byte) {
 			files["lib/modules/"+testRelease+"/kernel/unused.ko"] = []byte("\x7fELF")
 		}), "unused.ko"},

@@ -45,6 +45,7 @@ type content struct {
 	Deb         string `json:"deb"`             // a space between those of several packages
 	Tools       string `json:"tools,omitempty"` // busybox
 	IPTables    string `json:"iptables,omitempty"`
+	Modules     string `json:"modules,omitempty"` // those of -module, a space between two
 	Compression string `json:"compression"`
 }
 
@@ -77,7 +78,7 @@ func currentRequest(opts options) request {
 }
 
 // currentContent hashes all inputs except the packages.
-func currentContent(agent []byte, tools tools, compression string) (content, error) {
+func currentContent(agent []byte, tools tools, opts options) (content, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return content{}, fmt.Errorf("find this program: %w", err)
@@ -87,7 +88,7 @@ func currentContent(agent []byte, tools tools, compression string) (content, err
 		return content{}, fmt.Errorf("hash this program: %w", err)
 	}
 	sum := sha256.Sum256(agent)
-	c := content{Builder: builder, Agent: hex.EncodeToString(sum[:]), Compression: compression, IPTables: tools.iptables.sum()}
+	c := content{Builder: builder, Agent: hex.EncodeToString(sum[:]), Modules: strings.Join(opts.modules, " "), Compression: opts.compress, IPTables: tools.iptables.sum()}
 	if len(tools.debug.busybox) > 0 {
 		sum := sha256.Sum256(tools.debug.busybox)
 		c.Tools = hex.EncodeToString(sum[:])

@@ -28,6 +28,7 @@ func TestUpToDate(t *testing.T) {
 		{"the package was touched", func(t *testing.T, o *options) { touch(t, o.debs[0]) }, false},
 		{"another agent", func(t *testing.T, o *options) { put(t, o.agent, elftest.Static("agent 2")) }, true},
 		{"another package", change(func(files map[string][]byte) { files["usr/share/doc/new"] = nil }), true},
+		{"another module", func(_ *testing.T, o *options) { o.modules = []string{"unused"} }, true},
 		{"another compression", func(_ *testing.T, o *options) { o.compress = compressLZ4 }, true},
 		{"forced", func(_ *testing.T, o *options) { o.force = true }, true},
 		{"kernel is gone", func(t *testing.T, o *options) { remove(t, o.out, kernelName) }, true},
@@ -52,7 +53,7 @@ func TestUpToDate(t *testing.T) {
 			if built := mustBuild(t, opts); built != tc.built {
 				t.Errorf("built: %v, want %v", built, tc.built)
 			}
-			if mustBuild(t, options{agent: opts.agent, out: opts.out, cache: opts.cache, debs: opts.debs, compress: opts.compress}) {
+			if mustBuild(t, options{agent: opts.agent, out: opts.out, cache: opts.cache, debs: opts.debs, modules: opts.modules, compress: opts.compress}) {
 				t.Error("not up to date after it was built")
 			}
 		})

@@ -23,6 +23,8 @@
 //	-deb PATH             use this package file: no apt, no network; repeated for
 //	                      a kernel in several (linux-base-*, linux-binary-*,
 //	                      linux-modules-* of Debian 14)
+//	-module NAME          add this kernel module, with those that it needs, loaded when
+//	                      the kernel requests it; repeated for several
 //	-compress FORMAT      of the initrd: lz4 or none (lz4)
 //	-force                build even if the outputs are up to date
 //

@@ -40,11 +40,12 @@ type chosen struct {
 	builtin, absent []string
 }
 
-// choose selects the modules that choice.go names, and their dependencies. Those
-// for the boot must exist. The others are optional: kernels merge small modules
+// choose selects the modules that choice.go names and those of more, and their
+// dependencies. Those for the boot must exist, and those of more, which the kernel is
+// to request, too. The others are optional: kernels merge small modules
 // into larger ones (6.12 has nft_objref in nf_tables) and drop old ones, and a
 // pod that needs none of them must not fail because of that.
-func choose(pkg *kernelPackage) (chosen, error) {
+func choose(pkg *kernelPackage, more []string) (chosen, error) {
 	set, err := modules.NewSet(pkg.modules, pkg.builtin)
 	if err != nil {
 		return chosen{}, err
@@ -54,6 +55,10 @@ func choose(pkg *kernelPackage) (chosen, error) {
 	}}
 	demand, noDemand := present(set, demandModules)
 	kernel, noKernel := present(set, kernelModules)
+	if _, missing := present(set, more); len(missing) > 0 {
+		return chosen{}, fmt.Errorf("kernel %s has no module %s: want names as those of modprobe(8); linux-image-amd64 (-kernel-package) has more modules", pkg.release, strings.Join(missing, " "))
+	}
+	kernel = slices.Concat(kernel, more)
 	c.absent = slices.Concat(noDemand, noKernel)
 	for _, name := range slices.Concat(bootModules, demand, kernel) {
 		if set.BuiltIn(name) {

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/u-root/u-root/pkg/cpio"
 
+	"github.com/katabox/katabox/guest-image/internal/debtest"
 	"github.com/katabox/katabox/guest-image/internal/elftest"
 	"github.com/katabox/katabox/guest-image/internal/modules"
 )
@@ -89,6 +91,37 @@ func TestArchiveContents(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// A module that is named is in the image with what it needs, and the kernel may request
+// it; one that is there anyway, or part of the kernel, changes nothing.
+func TestNamedModules(t *testing.T) {
+	opts := testOptions(t)
+	kernel := "lib/modules/" + testRelease + "/kernel/"
+	opts.debs = []string{debtest.Build(t, withFiles(testPackageFiles(t), map[string][]byte{
+		kernel + "nfs.ko":    elftest.Module("name=nfs", "depends=sunrpc,virtio", "alias=fs-nfs4"),
+		kernel + "sunrpc.ko": elftest.Module("name=sunrpc"),
+	}))}
+	mustBuild(t, opts)
+	before := contents(t, get(t, opts.out, initrdName))["etc/katabox/modules"]
+	opts.modules = []string{"nfs", "xfs", "virtio-net", "ext4"}
+	mustBuild(t, opts)
+	got := contents(t, get(t, opts.out, initrdName))
+	archive := "lib/modules/" + testRelease + "/modules.zip"
+	unzip(t, archive, got)
+	added := "kernel sunrpc /" + archive + "/sunrpc.ko -\nkernel nfs /" + archive + "/nfs.ko sunrpc,virtio fs-nfs4\n"
+	want := "builtin ext4 - -\n" + before + added
+	if diff := cmp.Diff(want, got["etc/katabox/modules"]); diff != "" {
+		t.Error(diff)
+	}
+	if got[archive+"/nfs.ko"] == "" || got[archive+"/sunrpc.ko"] == "" {
+		t.Error("the image lacks a module that it lists")
+	}
+}
+
+func withFiles(files, more map[string][]byte) map[string][]byte {
+	maps.Copy(files, more)
+	return files
 }
 
 // The list marks dependencies that a module can do without, and names no module

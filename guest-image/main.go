@@ -22,6 +22,7 @@ type options struct {
 	cache         string
 	kernelPackage string
 	debs          []string
+	modules       []string
 	compress      string
 	force         bool
 }
@@ -40,6 +41,10 @@ func run() int {
 	flag.StringVar(&opts.kernelPackage, "kernel-package", "linux-image-cloud-amd64", "Debian kernel package `name`")
 	flag.Func("deb", "use this package `file`, without apt; may be repeated", func(file string) error {
 		opts.debs = append(opts.debs, file)
+		return nil
+	})
+	flag.Func("module", "add this kernel module by `name`, with those that it needs; may be repeated", func(name string) error {
+		opts.modules = append(opts.modules, name)
 		return nil
 	})
 	flag.StringVar(&opts.compress, "compress", compressLZ4, "`format` of the initrd: lz4 or none")

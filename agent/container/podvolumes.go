@@ -35,20 +35,50 @@ type podVolume struct {
 }
 
 // enter mounts the volumes among a container's mounts, unless they are, and returns
-// their paths, for leave. It blocks while the host does not answer.
+// their paths, for leave. It blocks while the host does not answer. Those that the
+// container wants propagation for, and the guest's own volumes likewise, get it.
 func (p *podVolumes) enter(mounts []specs.Mount) (paths []string, err error) {
 	for i := range mounts {
-		at := mounts[i].Source
-		if !strings.HasPrefix(at, api.GuestPodVolumesDir+"/") {
-			continue
+		m := &mounts[i]
+		common := strings.HasPrefix(m.Source, api.GuestPodVolumesDir+"/")
+		if common {
+			if err = p.enterOne(m.Source); err == nil {
+				paths = append(paths, m.Source)
+			}
 		}
-		if err := p.enterOne(at); err != nil {
+		if err == nil && wantsPropagation(m) && (common || isMemoryVolume(m.Source)) {
+			err = propagateIn(m.Source)
+		}
+		if err != nil {
 			p.leave(paths, passBarriers)
 			return nil, err
 		}
-		paths = append(paths, at)
 	}
 	return paths, nil
+}
+
+func wantsPropagation(m *specs.Mount) bool {
+	return isBind(m) && hasOption(m, "shared", "rshared", "slave", "rslave")
+}
+
+// isMemoryVolume reports whether a source is a volume in the guest's memory. A disk's is
+// none: with a mount of a container below it, it could not be unmounted.
+func isMemoryVolume(source string) bool {
+	var info unix.Statfs_t
+	return strings.HasPrefix(source, api.GuestStorageDir+"/") && unix.Statfs(source, &info) == nil && info.Type == unix.TMPFS_MAGIC
+}
+
+// propagateIn makes the agent's mount of a volume shared, so that what a container with
+// rshared mounts there appears in the pod's other containers with rshared or rslave.
+// Their mounts are copies of the agent's: of one peer group, or its slaves
+// (mount_namespaces(7)).
+func propagateIn(volume string) error {
+	err := unix.Mount("", volume, "", unix.MS_SHARED, "")
+	// EINVAL: it is no mount, if the share's server announces none.
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("make the pod's volume %s shared: %w", volume, err)
+	}
+	return nil
 }
 
 func (p *podVolumes) enterOne(at string) error {

@@ -1,12 +1,16 @@
 package container
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/ownthread"
 )
 
 // mountedAt reports whether something is mounted at a directory.
@@ -90,6 +94,117 @@ func TestPodVolumeThatIsNotThere(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil || len(p.used) != 0 {
 		t.Errorf("%v, used: %v", err, p.used)
 	}
+}
+
+// What a container with rshared mounts in a volume is seen by those with rshared or
+// rslave, whichever was made first, and not by others; nothing of it outlives the
+// volume. Each container here is a thread with a copy of the agent's mounts.
+func TestMountsInPodVolumes(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	volume, destination := t.TempDir(), t.TempDir()
+	err := inMountNamespace(-1, unix.MS_PRIVATE, func() error {
+		agent, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(agent)
+		if err := unix.Mount("tmpfs", volume, "tmpfs", 0, ""); err != nil {
+			return err
+		}
+		var p podVolumes
+		if err := errors.Join(p.enterOne(volume), os.Mkdir(filepath.Join(volume, "in"), 0o755), propagateIn(volume)); err != nil {
+			return err
+		}
+		if err := checkPropagation(t, agent, volume, destination); err != nil {
+			return err
+		}
+		p.leave([]string{volume}, settled)
+		table, err := os.ReadFile("/proc/thread-self/mounts")
+		if strings.Contains(string(table), volume) {
+			t.Errorf("mounts remain:\n%s", table)
+		}
+		return err
+	})
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("no mount namespace: ", err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// checkPropagation has a container mount something, and others look for it.
+func checkPropagation(t *testing.T, agent int, volume, destination string) error {
+	bind := func(flags uintptr) error {
+		return errors.Join(unix.Mount(volume, destination, "", unix.MS_BIND|unix.MS_REC, ""), unix.Mount("", destination, "", flags|unix.MS_REC, ""))
+	}
+	sees := map[string]struct {
+		root, volume uintptr
+		want         bool
+	}{
+		"rslave":                 {unix.MS_SLAVE, unix.MS_SLAVE, true},
+		"rshared":                {unix.MS_SHARED, unix.MS_SHARED, true},
+		"rprivate":               {unix.MS_SLAVE, unix.MS_PRIVATE, false},
+		"rprivate, shared roots": {unix.MS_SHARED, unix.MS_PRIVATE, false},
+	}
+	var ready, others sync.WaitGroup
+	mounted := make(chan struct{})
+	for name, other := range sees {
+		ready.Add(1)
+		others.Go(func() {
+			isReady := sync.OnceFunc(ready.Done)
+			defer isReady()
+			err := inMountNamespace(agent, other.root, func() error {
+				if err := bind(other.volume); err != nil {
+					return err
+				}
+				isReady()
+				<-mounted
+				if _, err := os.Stat(filepath.Join(destination, "in", "file")); (err == nil) != other.want {
+					t.Errorf("%s: %v, want it seen: %v", name, err, other.want)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	ready.Wait()
+	err := inMountNamespace(agent, unix.MS_SHARED, func() error {
+		if err := bind(unix.MS_SHARED); err != nil {
+			return err
+		}
+		in := filepath.Join(destination, "in")
+		return errors.Join(unix.Mount("tmpfs", in, "tmpfs", 0, ""), os.WriteFile(filepath.Join(in, "file"), nil, 0o600))
+	})
+	close(mounted)
+	others.Wait()
+	return err
+}
+
+// inMountNamespace runs f on a thread with a copy of a namespace's mounts, or with fd -1
+// of the process's, all with that propagation.
+func inMountNamespace(fd int, propagation uintptr, f func() error) error {
+	return ownthread.Run(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return err
+		}
+		if fd >= 0 {
+			if err := unix.Setns(fd, unix.CLONE_NEWNS); err != nil {
+				return err
+			}
+		}
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if err := unix.Mount("", "/", "", propagation|unix.MS_REC, ""); err != nil {
+			return err
+		}
+		return f()
+	})
 }
 
 func TestPodVolumeConcurrently(t *testing.T) {

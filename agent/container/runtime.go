@@ -44,6 +44,7 @@ type Runtime struct {
 	volumes    podVolumes
 	threads    threadLimits
 	protection protection
+	kernelFS   kernelMounts
 }
 
 // Stdio is what a process gets as its stdio. The files stay the caller's.
@@ -160,7 +161,7 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 	}
 	fitNoswap(spec.Mounts, takesNoswap)
 	fitTmpfs(spec.Mounts, spec.Linux.Resources, totalMemory())
-	if err := checkSources(spec.Mounts); err != nil {
+	if err := errors.Join(r.kernelFS.provide(spec.Mounts), checkSources(spec.Mounts)); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", at.ID, err)
 	}
 	if limits := spec.Linux.Resources; limits != nil {

@@ -343,6 +343,15 @@ func TestMonitor(t *testing.T) {
 	if _, err := parse([]byte(body)); err != nil {
 		t.Error(err)
 	}
+	if code, body := get("/metrics?sandbox=p1", ""); code != http.StatusOK || !strings.Contains(body, "kata_") || strings.Contains(body, "sandbox_id") || strings.Contains(body, "kata_monitor") {
+		t.Errorf("the metrics of p1: %d, %q", code, body)
+	}
+	if code, body := get("/metrics?sandbox=other", ""); code != http.StatusNotFound || !strings.Contains(body, "find sandbox other: no pod of that id runs") {
+		t.Errorf("the metrics of a pod that does not run: %d, %q", code, body)
+	}
+	if code, body := get("/metrics?sandbox=no-socket", ""); code != http.StatusInternalServerError || !strings.Contains(body, "ask pod no-socket") {
+		t.Errorf("the metrics of a pod that starts: %d, %q", code, body)
+	}
 	if _, body := get("/sandboxes", ""); body != "no-socket\np1\n" {
 		t.Errorf("sandboxes: %q", body)
 	}

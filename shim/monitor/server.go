@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -99,6 +100,10 @@ func (m *Monitor) Handler() http.Handler {
 }
 
 func (m *Monitor) metrics(w http.ResponseWriter, r *http.Request) {
+	if id := r.URL.Query().Get("sandbox"); id != "" {
+		m.metricsOf(w, r, id)
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 	defer cancel()
 	select {
@@ -116,6 +121,25 @@ func (m *Monitor) metrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	if err := families.Write(w); err != nil {
 		log.G(ctx).WithError(err).Debug("a scrape's client has gone")
+	}
+}
+
+// metricsOf answers with the metrics of one pod, without labels of it, as Kata
+// Containers' monitor does.
+func (m *Monitor) metricsOf(w http.ResponseWriter, r *http.Request, id string) {
+	pod, err := Find(m.root, id)
+	var text []byte
+	if err == nil {
+		text, err = pod.Ask(r.Context(), "/metrics")
+	}
+	switch {
+	case errdefs.IsNotFound(err):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
+		_, _ = w.Write(text) // An error is the client's: it has gone.
 	}
 }
 

@@ -51,6 +51,9 @@ func Load(explicit string) (*Config, error) {
 // defaults.
 func Find(explicit string) (string, error) { return thisHost().find(explicit) }
 
+// Places returns where Load looks for a file that it is not given, the first place first.
+func Places() []string { return thisHost().files }
+
 // host is what Load needs of the machine; tests replace it.
 type host struct {
 	getenv func(string) string

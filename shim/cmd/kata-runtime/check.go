@@ -10,14 +10,15 @@ import (
 
 func checkCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name:  "check",
-		Usage: "check whether this host can run pods; exits with 0 if it can, with 1 if not",
+		Name:    "check",
+		Aliases: []string{"kata-check"},
+		Usage:   "check whether this host can run pods; exits with 0 if it can, with 1 if not",
 		Description: "Each line is ok, warning (pods run, but not as they could) or missing (no pod runs),\n" +
 			"with what that means and the command that changes it. Run it as root, as the shim does.",
-		Flags:  []cli.Flag{configFlag(), jsonFlag()},
+		Flags:  append([]cli.Flag{configFlag(), jsonFlag()}, acceptedCheckFlags()...),
 		Before: noArguments,
 		Action: func(ctx context.Context, c *cli.Command) error {
-			r := newReport(h.check(ctx, c.String("config")))
+			r := newReport(h.check(ctx, configFile(c)))
 			if c.Bool("json") {
 				if err := writeJSON(c.Root().Writer, r); err != nil {
 					return err

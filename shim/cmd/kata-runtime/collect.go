@@ -57,7 +57,7 @@ func writeArchive(ctx context.Context, c *cli.Command, h host) error {
 	}
 	a := newArchive(f, strings.TrimSuffix(filepath.Base(name), ".tar.gz"), now)
 	p := newProgress(c.Root().ErrWriter)
-	h.collect(ctx, c.String("config"), a, p.step)
+	h.collect(ctx, configFile(c), a, p.step)
 	p.end()
 	if err := errors.Join(a.close(), f.Close(), ctx.Err()); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))

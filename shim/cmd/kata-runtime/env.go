@@ -19,14 +19,15 @@ const runDir = platform.RunDir
 
 func envCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name:  "env",
-		Usage: "print what a pod would get here: versions, paths, each value of the configuration and where it comes from",
+		Name:    "env",
+		Aliases: []string{"kata-env"},
+		Usage:   "print what a pod would get here: versions, paths, each value of the configuration and where it comes from",
 		Description: "With --annotations a pod's annotations are tried: kata-runtime env \\\n" +
 			"  --annotations io.katacontainers.config.hypervisor.default_memory=4096",
 		Flags:  []cli.Flag{configFlag(), annotationsFlag(), jsonFlag()},
 		Before: noArguments,
 		Action: func(ctx context.Context, c *cli.Command) error {
-			e, err := h.env(ctx, c.String("config"), c.StringSlice("annotations"))
+			e, err := h.env(ctx, configFile(c), c.StringSlice("annotations"))
 			if err != nil {
 				return err
 			}

@@ -44,7 +44,7 @@ func factoryCommand(h host) *cli.Command {
 				Name: "destroy", Usage: "remove all templates and spares; pods that were started from them keep running",
 				Flags: []cli.Flag{configFlag()}, Before: noArguments,
 				Action: func(_ context.Context, c *cli.Command) error {
-					cfg, err := h.loadConfig(c.String("config"))
+					cfg, err := h.loadConfig(configFile(c))
 					if err != nil {
 						return err
 					}
@@ -79,7 +79,7 @@ func endSpares(spares pool.Pool, match func(pool.Info) bool) error {
 }
 
 func initFactory(ctx context.Context, c *cli.Command, h host) error {
-	cfg, err := h.loadConfig(c.String("config"))
+	cfg, err := h.loadConfig(configFile(c))
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ type failureInfo struct {
 }
 
 func factoryStatus(c *cli.Command, h host) error {
-	cfg, err := h.loadConfig(c.String("config"))
+	cfg, err := h.loadConfig(configFile(c))
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,8 @@ func newApp(stdout, stderr io.Writer, h host) *cli.Command {
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,
 		Action:         noCommand,
-		Flags:          command.Flags(),
+		Flags:          append(command.Flags(), kataFlags()...),
+		Before:         checkKataFlags,
 		Commands:       append(standaloneCommands(h), checkCommand(h), envCommand(h), volumeCommand(h), timelineCommand(h), factoryCommand(h), podsCommand(h), hibernateCommand(h), wakeCommand(h), logCommand(h), debugCommand(h), iptablesCommand(h), metricsCommand(h), monitorCommand(h), collectCommand(h), exportTracesCommand(), installCommand(), uninstallCommand(), versionCommand()),
 	}
 	for _, c := range app.Commands {
@@ -117,6 +118,10 @@ func noCommand(_ context.Context, c *cli.Command) error {
 		command.WriteVersions(c.Root().Writer, version)
 		return nil
 	}
+	if c.Bool(showPathsFlag) && !c.Args().Present() {
+		showPaths(c)
+		return nil
+	}
 	if c.Args().Present() {
 		return fmt.Errorf("unknown command %q: see kata-runtime --help", c.Args().First())
 	}
@@ -132,7 +137,7 @@ func noArguments(ctx context.Context, c *cli.Command) (context.Context, error) {
 }
 
 func configFlag() cli.Flag {
-	return &cli.StringFlag{Name: "config", Usage: "the configuration `FILE`, in place of the usual one"}
+	return &cli.StringFlag{Name: "config", Aliases: []string{"kata-config"}, Usage: "the configuration `FILE`, in place of the usual one"}
 }
 
 func annotationsFlag() cli.Flag {
