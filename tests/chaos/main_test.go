@@ -118,20 +118,13 @@ func daemonWith(t *testing.T, turn int, virtiofsd string) *harness.Daemon {
 // VM in seconds, or in many when it has other work too.
 const sceneTimeout = 6 * time.Minute
 
-// within gives a test its timeout and its leak check, and prints the daemon's
-// log if it failed.
+// within is harness.Daemon.Test for a scene, which also says how to repeat it.
 func within(t *testing.T, d *harness.Daemon) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), sceneTimeout)
-	mark := d.LogSize()
 	t.Cleanup(func() {
-		cancel()
-		if err := d.Settled(context.Background()); err != nil {
-			t.Error(err)
-		}
 		if t.Failed() {
-			t.Logf("seed %d, containerd %s; %s", bed.seed, d.Release().Name, d.LogSince(mark, 80))
+			t.Logf("seed %d, containerd %s", bed.seed, d.Release().Name)
 		}
 	})
-	return ctx
+	return d.Test(t, sceneTimeout, d.Settled)
 }

@@ -76,7 +76,7 @@ func onShared(t *testing.T, releases []harness.Release, run func(context.Context
 				d = startDaemon(t, options(release))
 				bed.daemons[release.Name] = d
 			}
-			within(t, d, run)
+			run(d.Test(t, testTimeout, d.Settled), t, d)
 		})
 	}
 }
@@ -105,27 +105,9 @@ func onOwn(t *testing.T, releases []harness.Release, change func(*harness.Option
 					t.Errorf("stop containerd: %v", err)
 				}
 			})
-			within(t, d, run)
+			run(d.Test(t, testTimeout, d.Settled), t, d)
 		})
 	}
-}
-
-// within runs the test with its timeout and its leak check, and prints the
-// daemon's log if it failed.
-func within(t *testing.T, d *harness.Daemon, run func(context.Context, *testing.T, *harness.Daemon)) {
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), testTimeout)
-	mark := d.LogSize()
-	t.Cleanup(func() {
-		// The test's own clean-ups, which remove its pods, ran before this.
-		cancel()
-		if err := d.Settled(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Log(d.LogSince(mark, 60))
-		}
-	})
-	run(ctx, t, d)
 }
 
 func options(release harness.Release) harness.Options {

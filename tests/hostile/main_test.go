@@ -153,26 +153,19 @@ func lying(t *testing.T, lie string) (context.Context, guests) {
 func lyingFor(t *testing.T, lie string, timeout time.Duration) (context.Context, guests) {
 	t.Helper()
 	d := bed.liars
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), timeout)
-	mark := d.LogSize()
 	bed.playing.begin()
-	t.Cleanup(func() {
-		cancel()
+	ctx := d.Test(t, timeout, func(ctx context.Context) error {
 		if bed.playing.end() {
-			if err := settled(); err != nil {
-				t.Error(err)
-			}
+			return settled(ctx)
 		}
-		if t.Failed() {
-			t.Log(d.LogSince(mark, 60))
-		}
+		return nil
 	})
 	return ctx, guests{d, lie}
 }
 
 // settled waits until no pod has left anything.
-func settled() error {
-	return errors.Join(bed.liars.Settled(context.Background()), bed.honest.Settled(context.Background()))
+func settled(ctx context.Context) error {
+	return errors.Join(bed.liars.Settled(ctx), bed.honest.Settled(ctx))
 }
 
 // counter counts the tests that play: what pods leave can be told only when
