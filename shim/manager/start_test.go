@@ -30,11 +30,7 @@ func asDaemon(t *testing.T, runDir string) {
 	t.Helper()
 	t.Setenv(roleEnv, roleDaemon)
 	t.Setenv(runDirEnv, runDir)
-	file := filepath.Join(t.TempDir(), "configuration.toml")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KATA_CONF_FILE", file)
+	files.Configure(t, "")
 }
 
 func connect(t *testing.T, address string) task.TTRPCTaskService {
