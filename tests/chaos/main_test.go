@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,28 +25,21 @@ var bed struct {
 	seed  uint64
 }
 
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
-		os.Exit(0)
-	}
-	if err := prepare(); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
+func TestMain(m *testing.M) { harness.Main(m, prepare, finish) }
+
+// finish stops the engines, and prints what was measured.
+func finish() error {
+	var errs []error
 	for release, d := range bed.daemons {
 		if err := d.Stop(context.Background()); err != nil {
-			fmt.Fprintf(os.Stderr, "FAIL: after the tests with containerd %s: %v\n", release, err)
-			code = 1
+			errs = append(errs, fmt.Errorf("containerd %s: %w", release, err))
 		}
 	}
 	if err := dropSaved(); err != nil {
-		fmt.Fprintln(os.Stderr, "FAIL: remove the checkpoints:", err)
-		code = 1
+		errs = append(errs, fmt.Errorf("remove the checkpoints: %w", err))
 	}
 	results.print(os.Stdout)
-	os.Exit(code)
+	return errors.Join(errs...)
 }
 
 func prepare() (err error) {

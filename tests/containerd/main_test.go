@@ -2,8 +2,8 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -18,23 +18,17 @@ var bed struct {
 	daemons  map[string]*harness.Daemon
 }
 
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
-		os.Exit(0)
-	}
-	if err := prepare(); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
+func TestMain(m *testing.M) { harness.Main(m, prepare, finish) }
+
+// finish stops the engines.
+func finish() error {
+	var errs []error
 	for release, d := range bed.daemons {
 		if err := d.Stop(context.Background()); err != nil {
-			fmt.Fprintf(os.Stderr, "FAIL: after the tests with containerd %s: %v\n", release, err)
-			code = 1
+			errs = append(errs, fmt.Errorf("containerd %s: %w", release, err))
 		}
 	}
-	os.Exit(code)
+	return errors.Join(errs...)
 }
 
 func prepare() (err error) {

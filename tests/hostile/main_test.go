@@ -26,22 +26,12 @@ var bed struct {
 }
 
 func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
-		os.Exit(0)
-	}
-	if err := prepare(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	for _, d := range []*harness.Daemon{bed.liars, bed.honest} {
-		if err := d.Stop(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "FAIL: after the tests:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	harness.Main(m, func() error { return prepare(context.Background()) }, finish)
+}
+
+// finish stops the engines.
+func finish() error {
+	return errors.Join(bed.liars.Stop(context.Background()), bed.honest.Stop(context.Background()))
 }
 
 func prepare(ctx context.Context) error {
