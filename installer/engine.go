@@ -81,6 +81,21 @@ func (n node) differs(p plan) (bool, error) {
 	return false, nil
 }
 
+// apply carries out an engine's plan, if it would change anything: then the engine is
+// noted as one that must be restarted.
+func (n node) apply(e engine, p plan) (changed bool, err error) {
+	if err := n.sweep(p); err != nil {
+		return false, err
+	}
+	if changed, err = n.differs(p); err != nil || !changed {
+		return false, err
+	}
+	if err := errors.Join(n.makeHome(), n.add(pendingFile, []string{e.name()})); err != nil {
+		return false, err
+	}
+	return true, n.carryOut(p)
+}
+
 // carryOut writes the files of a plan.
 func (n node) carryOut(p plan) error {
 	for _, f := range p {

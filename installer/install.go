@@ -119,24 +119,15 @@ func (o *Options) place(name string, list []file) error {
 func (o *Options) tell(engines []engine, plans []plan) error {
 	n := o.node()
 	for i, e := range engines {
-		if err := n.sweep(plans[i]); err != nil {
-			return err
-		}
-		changes, err := n.differs(plans[i])
+		changed, err := n.apply(e, plans[i])
 		if err != nil {
-			return err
-		}
-		if !changes {
-			o.say("%s knows the handler %s", e.name(), o.Handler)
-			continue
-		}
-		if err := n.add(pendingFile, []string{e.name()}); err != nil {
-			return err
-		}
-		if err := n.carryOut(plans[i]); err != nil {
 			return fmt.Errorf("configure %s: %w", e.name(), err)
 		}
-		o.say("told %s of the handler %s", e.name(), o.Handler)
+		if changed {
+			o.say("told %s of the handler %s", e.name(), o.Handler)
+		} else {
+			o.say("%s knows the handler %s", e.name(), o.Handler)
+		}
 	}
 	return nil
 }

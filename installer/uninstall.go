@@ -93,30 +93,19 @@ func (o *Options) untell(r *Result) error {
 		return err
 	}
 	for i, e := range engines {
-		p := plans[i]
-		if err := n.sweep(p); err != nil {
-			return err
-		}
 		if c, ok := e.(containerd); ok {
 			if err := c.removeTrial(); err != nil {
 				return err
 			}
 		}
-		changes, err := n.differs(p)
+		changed, err := n.apply(e, plans[i])
 		if err != nil {
-			return err
-		}
-		if !changes {
-			continue
-		}
-		if err := errors.Join(n.makeHome(), n.add(pendingFile, []string{e.name()})); err != nil {
-			return err
-		}
-		if err := n.carryOut(p); err != nil {
 			return fmt.Errorf("take the handler from %s: %w", e.name(), err)
 		}
-		r.Engines = append(r.Engines, e.name())
-		o.say("took the handler from %s", e.name())
+		if changed {
+			r.Engines = append(r.Engines, e.name())
+			o.say("took the handler from %s", e.name())
+		}
 	}
 	return nil
 }

@@ -310,3 +310,6 @@ func (s *Sandbox) End() Exit {
 
 // Stopped is closed when the sandbox has ended.
 func (s *Sandbox) Stopped() <-chan struct{} { return s.stopped }
+
+// HasStopped reports whether the sandbox has ended.
+func (s *Sandbox) HasStopped() bool { return closed(s.stopped) }

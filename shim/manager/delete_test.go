@@ -80,8 +80,18 @@ func write(t *testing.T, dir, name, content string) {
 	}
 }
 
-// remove calls Delete and decodes the answer.
+// remove deletes what a killed daemon has left, and returns the answer.
 func remove(t *testing.T, p *Params, host *fakeguest.Host) *task.DeleteResponse {
+	t.Helper()
+	resp := answerTo(t, p, host)
+	if resp.ExitStatus != virtcontainers.ExitKilled || time.Since(resp.ExitedAt.AsTime()).Abs() > time.Minute {
+		t.Errorf("answer %v", resp)
+	}
+	return resp
+}
+
+// answerTo deletes, and returns the answer.
+func answerTo(t *testing.T, p *Params, host *fakeguest.Host) *task.DeleteResponse {
 	t.Helper()
 	var out bytes.Buffer
 	if err := Delete(p, host.Platform(), &out); err != nil {
@@ -90,9 +100,6 @@ func remove(t *testing.T, p *Params, host *fakeguest.Host) *task.DeleteResponse 
 	var resp task.DeleteResponse
 	if err := proto.Unmarshal(out.Bytes(), &resp); err != nil {
 		t.Fatal(err)
-	}
-	if resp.ExitStatus != virtcontainers.ExitKilled || time.Since(resp.ExitedAt.AsTime()).Abs() > time.Minute {
-		t.Errorf("answer %v", &resp)
 	}
 	return &resp
 }
@@ -153,6 +160,14 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// deleteTells deletes, and compares the exit in the answer.
+func deleteTells(t *testing.T, p *Params, host *fakeguest.Host, want bundle.Exit) {
+	t.Helper()
+	if resp := answerTo(t, p, host); resp.ExitStatus != want.Status || !resp.ExitedAt.AsTime().Equal(want.At) {
+		t.Errorf("answer %v, want %v", resp, want)
+	}
+}
+
 // A container that had ended before its shim was killed keeps its exit.
 func TestDeleteTellsTheExit(t *testing.T) {
 	host := newHost(t)
@@ -161,17 +176,7 @@ func TestDeleteTellsTheExit(t *testing.T) {
 	if err := bundle.SaveExit(p.Bundle, want); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	if err := Delete(p, host.Platform(), &out); err != nil {
-		t.Fatal(err)
-	}
-	var resp task.DeleteResponse
-	if err := proto.Unmarshal(out.Bytes(), &resp); err != nil {
-		t.Fatal(err)
-	}
-	if resp.ExitStatus != want.Status || !resp.ExitedAt.AsTime().Equal(want.At) {
-		t.Errorf("answer %v, want %v", &resp, want)
-	}
+	deleteTells(t, p, host, want)
 }
 
 // A daemon that is ending may still have events to forward: Delete waits for it.
@@ -413,17 +418,7 @@ func TestDeletePartlyTellsTheExit(t *testing.T) {
 	if err := errors.Join(bundle.SaveExit(p.Bundle, want), os.Mkdir(filepath.Join(p.Bundle, bundle.PIDFile), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	if err := Delete(p, host.Platform(), &out); err != nil {
-		t.Fatal(err)
-	}
-	var resp task.DeleteResponse
-	if err := proto.Unmarshal(out.Bytes(), &resp); err != nil {
-		t.Fatal(err)
-	}
-	if resp.ExitStatus != want.Status || !resp.ExitedAt.AsTime().Equal(want.At) {
-		t.Errorf("answer %v, want %v", &resp, want)
-	}
+	deleteTells(t, p, host, want)
 	if !exists(filepath.Join(p.Bundle, "ran")) {
 		t.Error("the hook did not run")
 	}

@@ -12,7 +12,6 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 
-	"github.com/katabox/katabox/shim/shimtest/files"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
@@ -35,13 +34,8 @@ func stubbornLogger(t *testing.T) (uri, pidFile string) {
 // ends it. Its engine does not wait for that: not with Shutdown, nor with delete.
 func TestShimStaysForLoggers(t *testing.T) {
 	host := newHost(t)
-	asDaemon(t, host.RunDir)
-	p := newParams(t, host.RunDir, "pod", nil)
-	address, err := start(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	daemon, err := persist.Identify(files.ShimPID(t, p.Bundle))
+	p, address, pid := newDaemon(t, host)
+	daemon, err := persist.Identify(pid)
 	if err != nil {
 		t.Fatal(err)
 	}

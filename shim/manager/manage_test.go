@@ -12,7 +12,6 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 
 	"github.com/katabox/katabox/shim/management"
-	"github.com/katabox/katabox/shim/shimtest/files"
 )
 
 func TestActions(t *testing.T) {
@@ -30,13 +29,7 @@ func TestActions(t *testing.T) {
 // runs.
 func TestManagementSocket(t *testing.T) {
 	host := newHost(t)
-	asDaemon(t, host.RunDir)
-	p := newParams(t, host.RunDir, "pod", nil)
-	address, err := start(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid := files.ShimPID(t, p.Bundle)
+	p, address, pid := newDaemon(t, host)
 	service := connect(t, address)
 	if _, err := service.Create(t.Context(), &task.CreateTaskRequest{ID: p.ID, Bundle: p.Bundle}); err != nil {
 		t.Fatal(err)

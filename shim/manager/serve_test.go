@@ -24,13 +24,7 @@ import (
 // daemon still removes its socket.
 func TestSocketGoesWithoutTheBundle(t *testing.T) {
 	host := newHost(t)
-	asDaemon(t, host.RunDir)
-	p := newParams(t, host.RunDir, "pod", nil)
-	address, err := start(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid := files.ShimPID(t, p.Bundle)
+	p, address, pid := newDaemon(t, host)
 	service := connect(t, address)
 	if _, err := service.Connect(t.Context(), &task.ConnectRequest{ID: "pod"}); err != nil {
 		t.Error(err) // it does not serve yet

@@ -30,11 +30,20 @@ func asDaemon(t *testing.T, runDir string) {
 	t.Helper()
 	t.Setenv(roleEnv, roleDaemon)
 	t.Setenv(runDirEnv, runDir)
-	file := filepath.Join(t.TempDir(), "configuration.toml")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	files.Configure(t, "")
+}
+
+// newDaemon starts a daemon with a guest in memory for the container "pod", which an engine
+// can create.
+func newDaemon(t *testing.T, host *fakeguest.Host) (p *Params, address string, pid int) {
+	t.Helper()
+	asDaemon(t, host.RunDir)
+	p = newParams(t, host.RunDir, "pod", nil)
+	address, err := start(p)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("KATA_CONF_FILE", file)
+	return p, address, files.ShimPID(t, p.Bundle)
 }
 
 func connect(t *testing.T, address string) task.TTRPCTaskService {
@@ -136,13 +145,7 @@ func killChild(t *testing.T, pid int) {
 // SIGTERM ends a daemon cleanly, with a pod in it.
 func TestDaemonIsTerminated(t *testing.T) {
 	host := newHost(t)
-	asDaemon(t, host.RunDir)
-	p := newParams(t, host.RunDir, "pod", nil)
-	address, err := start(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid := files.ShimPID(t, p.Bundle)
+	p, address, pid := newDaemon(t, host)
 	service := connect(t, address)
 	if _, err := service.Create(t.Context(), &task.CreateTaskRequest{ID: "pod", Bundle: p.Bundle}); err != nil {
 		killChild(t, pid)
@@ -179,14 +182,8 @@ func TestDaemonIsTerminated(t *testing.T) {
 // Delete cleans up after a killed daemon.
 func TestDeleteAfterKill(t *testing.T) {
 	host := newHost(t)
-	asDaemon(t, host.RunDir)
-	p := newParams(t, host.RunDir, "pod", nil)
-	address, err := start(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid := files.ShimPID(t, p.Bundle)
-	_, err = connect(t, address).Create(t.Context(), &task.CreateTaskRequest{ID: "pod", Bundle: p.Bundle})
+	p, address, pid := newDaemon(t, host)
+	_, err := connect(t, address).Create(t.Context(), &task.CreateTaskRequest{ID: "pod", Bundle: p.Bundle})
 	killChild(t, pid)
 	if err != nil {
 		t.Fatal(err)

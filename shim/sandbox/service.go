@@ -185,20 +185,11 @@ func (s *Service) StopSandbox(ctx context.Context, r *sandbox.StopSandboxRequest
 	if err != nil {
 		return nil, err
 	}
-	before := hasStopped(pod)
+	before := pod.HasStopped()
 	if err := pod.Stop(ctx); err != nil && !before {
 		return nil, err
 	}
 	return &sandbox.StopSandboxResponse{}, nil
-}
-
-func hasStopped(pod *virtcontainers.Sandbox) bool {
-	select {
-	case <-pod.Stopped():
-		return true
-	default:
-		return false
-	}
 }
 
 // WaitSandbox answers when the machine has ended.
@@ -232,7 +223,7 @@ func (s *Service) SandboxStatus(_ context.Context, r *sandbox.SandboxStatusReque
 	s.mu.Lock()
 	resp.Pid, resp.CreatedAt = uint32(pod.PID()), timestamppb.New(s.createdAt)
 	s.mu.Unlock()
-	if hasStopped(pod) {
+	if pod.HasStopped() {
 		resp.ExitedAt = timestamppb.New(pod.End().At)
 	} else {
 		resp.State = stateReady
@@ -264,7 +255,7 @@ func (s *Service) ShutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandbo
 	}
 	pod, err := s.host.Current()
 	if err == nil {
-		if err = pod.Stop(ctx); hasStopped(pod) {
+		if err = pod.Stop(ctx); pod.HasStopped() {
 			err = nil
 		}
 	}

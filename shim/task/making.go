@@ -46,7 +46,7 @@ func (s *Service) end(m *making, err error) {
 	defer s.mu.Unlock()
 	s.making = slices.DeleteFunc(s.making, func(other *making) bool { return other == m })
 	close(m.ended)
-	if err != nil && (s.sandbox == nil || hasStopped(s.sandbox)) {
+	if err != nil && (s.sandbox == nil || s.sandbox.HasStopped()) {
 		time.AfterFunc(cmp.Or(s.opts.AbandonAfter, abandonAfter), s.abandon)
 	}
 }
@@ -96,16 +96,7 @@ func (s *Service) empty() bool {
 	if kept || sandbox == nil {
 		return !kept
 	}
-	return sandbox.Empty() || !making && hasStopped(sandbox) && len(known(sandbox)) == 0
-}
-
-func hasStopped(sandbox *virtcontainers.Sandbox) bool {
-	select {
-	case <-sandbox.Stopped():
-		return true
-	default:
-		return false
-	}
+	return sandbox.Empty() || !making && sandbox.HasStopped() && len(known(sandbox)) == 0
 }
 
 // known lists the sandbox's containers that an engine may still delete. When the sandbox
@@ -113,7 +104,7 @@ func hasStopped(sandbox *virtcontainers.Sandbox) bool {
 // them any more, or never did, and its shim would wait for their deletion forever.
 func known(sandbox *virtcontainers.Sandbox) []*virtcontainers.Container {
 	all := sandbox.Containers()
-	if !hasStopped(sandbox) {
+	if !sandbox.HasStopped() {
 		return all
 	}
 	return slices.DeleteFunc(all, func(c *virtcontainers.Container) bool {

@@ -30,11 +30,11 @@ type progress struct {
 }
 
 func newProgress(to io.Writer, image string) *progress {
-	return &progress{to: to, image: image, terminal: isTerminal(to)}
+	return &progress{to: to, image: image, terminal: IsTerminal(to)}
 }
 
-// isTerminal reports whether an output of this process is a terminal.
-func isTerminal(w io.Writer) bool {
+// IsTerminal reports whether an output of this process is a terminal.
+func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

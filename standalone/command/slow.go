@@ -13,7 +13,7 @@ const patience = 2 * time.Second
 // saySlow writes a line if done is not called in time. On a terminal done removes
 // it.
 func saySlow(to io.Writer, in time.Duration, line string) (done func()) {
-	terminal := isTerminal(to)
+	terminal := IsTerminal(to)
 	var mu sync.Mutex // guards the two
 	said, ended := false, false
 	timer := time.AfterFunc(in, func() {

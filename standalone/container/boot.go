@@ -44,17 +44,14 @@ func (c *Container) boot(ctx context.Context, o Options, stdio *Stdio) error {
 		c.cancelled = ctx.Err() != nil
 		return startError(err)
 	}
-	c.exit = beginWait(ctx, c.shim, &task.WaitRequest{ID: c.Name})
+	c.beginWait(ctx)
 	return nil
 }
 
 // endShim removes the container from the shim and ends the shim, whatever their
 // state.
 func (c *Container) endShim(ctx context.Context) error {
-	defer func() {
-		_ = c.shim.Close()
-		c.exit.stop()
-	}()
+	defer func() { _ = c.disconnect() }()
 	var err error
 	if c.cancelled {
 		_ = c.shim.Close()
@@ -155,22 +152,4 @@ func (c *Container) lost(ctx context.Context, cause error) (int, error) {
 		return 0, errors.Join(cause, err)
 	}
 	return int(exit.Status), nil
-}
-
-// Kill sends a signal to the container's command.
-func (c *Container) Kill(ctx context.Context, signal uint32) error {
-	_, err := c.shim.Kill(ctx, &task.KillRequest{ID: c.Name, Signal: signal})
-	return err
-}
-
-// Resize sets the size of the command's terminal.
-func (c *Container) Resize(ctx context.Context, width, height uint16) error {
-	_, err := c.shim.ResizePty(ctx, &task.ResizePtyRequest{ID: c.Name, Width: uint32(width), Height: uint32(height)})
-	return err
-}
-
-// closeStdin passes on the end of the input.
-func (c *Container) closeStdin(ctx context.Context) error {
-	_, err := c.shim.CloseIO(ctx, &task.CloseIORequest{ID: c.Name, Stdin: true})
-	return err
 }

@@ -19,11 +19,7 @@ import (
 const processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
 
 // Exec is a further command in a container.
-type Exec struct {
-	container, id string
-	shim          *client.Shim
-	exit          *waiter // nil before the shim has created the process
-}
+type Exec struct{ process }
 
 // StartExec starts a command in a running container, with the settings of the
 // container's command except where o differs. The caller must call Wait.
@@ -36,14 +32,14 @@ func (m *Manager) StartExec(ctx context.Context, name string, o spec.Options, st
 	if err != nil {
 		return nil, err
 	}
-	e := &Exec{container: name, id: request.ExecID, shim: shim}
-	if err := stdio.open(m.Store.ContainerDir(name), e.id, o.Terminal); err != nil {
+	e := &Exec{process{Name: name, exec: request.ExecID, shim: shim}}
+	if err := stdio.open(m.Store.ContainerDir(name), e.exec, o.Terminal); err != nil {
 		return nil, errors.Join(err, shim.Close())
 	}
 	request.Stdin, request.Stdout, request.Stderr = stdio.fifos.In, stdio.fifos.Out, stdio.fifos.Err
 	if _, err = shim.Exec(ctx, request); err == nil {
-		e.exit = beginWait(ctx, shim, &task.WaitRequest{ID: name, ExecID: e.id})
-		if _, err = shim.Start(ctx, &task.StartRequest{ID: name, ExecID: e.id}); err != nil {
+		e.beginWait(ctx)
+		if _, err = shim.Start(ctx, &task.StartRequest{ID: name, ExecID: e.exec}); err != nil {
 			err = errors.Join(startError(err), e.remove(ctx))
 		}
 	}
@@ -109,39 +105,14 @@ func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	return stdio.exitCode(int(resp.ExitStatus)), nil
 }
 
-// disconnect ends the connection to the shim, which then kills a command that runs.
-func (e *Exec) disconnect() error {
-	err := e.shim.Close()
-	e.exit.stop()
-	return err
-}
-
 // remove removes the command from the shim, which may have ended with its
 // container.
 func (e *Exec) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	_, err := e.shim.Delete(ctx, &task.DeleteRequest{ID: e.container, ExecID: e.id})
+	_, err := e.shim.Delete(ctx, &task.DeleteRequest{ID: e.Name, ExecID: e.exec})
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
 		return nil
 	}
-	return err
-}
-
-// Kill sends the command a signal.
-func (e *Exec) Kill(ctx context.Context, signal uint32) error {
-	_, err := e.shim.Kill(ctx, &task.KillRequest{ID: e.container, ExecID: e.id, Signal: signal})
-	return err
-}
-
-// Resize sets the size of the command's terminal.
-func (e *Exec) Resize(ctx context.Context, width, height uint16) error {
-	_, err := e.shim.ResizePty(ctx, &task.ResizePtyRequest{ID: e.container, ExecID: e.id, Width: uint32(width), Height: uint32(height)})
-	return err
-}
-
-// closeStdin passes on the end of the input.
-func (e *Exec) closeStdin(ctx context.Context) error {
-	_, err := e.shim.CloseIO(ctx, &task.CloseIORequest{ID: e.container, ExecID: e.id, Stdin: true})
 	return err
 }

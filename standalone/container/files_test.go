@@ -15,7 +15,7 @@ func TestFilesAreReadable(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
 	m, _, dir := newContainer(t, "c")
-	c := &Container{Name: "c", m: m, dir: dir, net: &usernet.Net{}}
+	c := &Container{process: process{Name: "c"}, m: m, dir: dir, net: &usernet.Net{}}
 	if err := c.writeFiles(t.Context(), &Options{}); err != nil {
 		t.Fatal(err)
 	}

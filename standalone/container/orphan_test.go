@@ -85,7 +85,7 @@ func TestExecIsKilledBeforeItWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	isKilled := watchEnd(t, m, e.id)
+	isKilled := watchEnd(t, m, e.exec)
 	dies(t, e.shim, waits, 3) // the others are the container's and the watch
 	isKilled()
 	if _, err := e.Wait(t.Context(), streams); err == nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/standalone/spec"
 	"github.com/katabox/katabox/standalone/store"
 	"github.com/katabox/katabox/standalone/usernet"
@@ -65,15 +64,13 @@ func (o *Options) Check() error {
 
 // Container is a container that this process runs.
 type Container struct {
-	Name string
+	process
 
 	m      *Manager
 	record *Record
 	dir    string
 	img    store.Image
 	net    *usernet.Net
-	shim   *client.Shim
-	exit   *waiter // nil before the shim has created the container
 	undo   []func(context.Context) error
 	// cancelled is set if a call to the shim was cancelled: the shim works on it until
 	// the connection is closed.
@@ -87,7 +84,7 @@ func (m *Manager) Create(ctx context.Context, img store.Image, o Options, stdio 
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	c := &Container{m: m, img: img, Name: o.Name}
+	c := &Container{m: m, img: img, process: process{Name: o.Name}}
 	if c.Name == "" {
 		c.Name = randomName()
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
-
-	"github.com/katabox/katabox/shim/client"
 )
 
 // waiter is a call that waits for a process's end. It begins right after the process's
@@ -20,15 +18,16 @@ type waiter struct {
 }
 
 // beginWait begins to wait for the end of a process that exists. The call goes on when
-// ctx ends; the caller must call stop.
-func beginWait(ctx context.Context, shim *client.Shim, r *task.WaitRequest) *waiter {
+// ctx ends; disconnect must follow.
+func (p *process) beginWait(ctx context.Context) {
+	shim, request := p.shim, &task.WaitRequest{ID: p.Name, ExecID: p.exec}
 	w := &waiter{done: make(chan struct{})}
 	ctx, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	go func() {
 		defer close(w.done)
-		w.resp, w.err = shim.Wait(ctx, r)
+		w.resp, w.err = shim.Wait(ctx, request)
 	}()
-	return w
+	p.exit = w
 }
 
 // wait returns the shim's answer. When ctx ends it cancels the call, and the error has

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,28 +25,21 @@ var bed struct {
 	seed  uint64
 }
 
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
-		os.Exit(0)
-	}
-	if err := prepare(); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
+func TestMain(m *testing.M) { harness.Main(m, prepare, finish) }
+
+// finish stops the engines, and prints what was measured.
+func finish() error {
+	var errs []error
 	for release, d := range bed.daemons {
 		if err := d.Stop(context.Background()); err != nil {
-			fmt.Fprintf(os.Stderr, "FAIL: after the tests with containerd %s: %v\n", release, err)
-			code = 1
+			errs = append(errs, fmt.Errorf("containerd %s: %w", release, err))
 		}
 	}
 	if err := dropSaved(); err != nil {
-		fmt.Fprintln(os.Stderr, "FAIL: remove the checkpoints:", err)
-		code = 1
+		errs = append(errs, fmt.Errorf("remove the checkpoints: %w", err))
 	}
 	results.print(os.Stdout)
-	os.Exit(code)
+	return errors.Join(errs...)
 }
 
 func prepare() (err error) {
@@ -118,20 +112,13 @@ func daemonWith(t *testing.T, turn int, virtiofsd string) *harness.Daemon {
 // VM in seconds, or in many when it has other work too.
 const sceneTimeout = 6 * time.Minute
 
-// within gives a test its timeout and its leak check, and prints the daemon's
-// log if it failed.
+// within is harness.Daemon.Test for a scene, which also says how to repeat it.
 func within(t *testing.T, d *harness.Daemon) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), sceneTimeout)
-	mark := d.LogSize()
 	t.Cleanup(func() {
-		cancel()
-		if err := d.Settled(context.Background()); err != nil {
-			t.Error(err)
-		}
 		if t.Failed() {
-			t.Logf("seed %d, containerd %s; %s", bed.seed, d.Release().Name, d.LogSince(mark, 80))
+			t.Logf("seed %d, containerd %s", bed.seed, d.Release().Name)
 		}
 	})
-	return ctx
+	return d.Test(t, sceneTimeout, d.Settled)
 }

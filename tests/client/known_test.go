@@ -2,8 +2,6 @@ package client
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -33,18 +31,8 @@ var left = []exception{
 
 // docs/compat.md has the same lists, between its two marks.
 func TestCompatPageListsWhatIsKnown(t *testing.T) {
-	const page = "docs/compat.md"
-	data, err := os.ReadFile(filepath.Join(bed.layout.Root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(data), "<!-- client: begin -->\n")
-	got, _, end := strings.Cut(rest, "<!-- client: end -->")
-	if !ok || !end {
-		t.Fatalf("%s lacks its marks", page)
-	}
-	if want := knownTable(); got != want {
-		t.Errorf("%s differs from the lists in the test; between the marks it should say:\n%s", page, want)
+	if err := bed.layout.CheckCompatPage("client", knownTable()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -38,7 +38,7 @@ func eachWithDisks(t *testing.T, disks bool, change func(*harness.Options), run 
 					t.Errorf("stop containerd: %v", err)
 				}
 			})
-			within(t, d, run)
+			run(d.Test(t, testTimeout, d.Settled), t, d)
 		})
 	}
 }

@@ -2,8 +2,8 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -18,23 +18,17 @@ var bed struct {
 	daemons  map[string]*harness.Daemon
 }
 
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
-		os.Exit(0)
-	}
-	if err := prepare(); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
+func TestMain(m *testing.M) { harness.Main(m, prepare, finish) }
+
+// finish stops the engines.
+func finish() error {
+	var errs []error
 	for release, d := range bed.daemons {
 		if err := d.Stop(context.Background()); err != nil {
-			fmt.Fprintf(os.Stderr, "FAIL: after the tests with containerd %s: %v\n", release, err)
-			code = 1
+			errs = append(errs, fmt.Errorf("containerd %s: %w", release, err))
 		}
 	}
-	os.Exit(code)
+	return errors.Join(errs...)
 }
 
 func prepare() (err error) {
@@ -76,7 +70,7 @@ func onShared(t *testing.T, releases []harness.Release, run func(context.Context
 				d = startDaemon(t, options(release))
 				bed.daemons[release.Name] = d
 			}
-			within(t, d, run)
+			run(d.Test(t, testTimeout, d.Settled), t, d)
 		})
 	}
 }
@@ -105,27 +99,9 @@ func onOwn(t *testing.T, releases []harness.Release, change func(*harness.Option
 					t.Errorf("stop containerd: %v", err)
 				}
 			})
-			within(t, d, run)
+			run(d.Test(t, testTimeout, d.Settled), t, d)
 		})
 	}
-}
-
-// within runs the test with its timeout and its leak check, and prints the
-// daemon's log if it failed.
-func within(t *testing.T, d *harness.Daemon, run func(context.Context, *testing.T, *harness.Daemon)) {
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), testTimeout)
-	mark := d.LogSize()
-	t.Cleanup(func() {
-		// The test's own clean-ups, which remove its pods, ran before this.
-		cancel()
-		if err := d.Settled(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Log(d.LogSince(mark, 60))
-		}
-	})
-	run(ctx, t, d)
 }
 
 func options(release harness.Release) harness.Options {

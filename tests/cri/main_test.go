@@ -2,8 +2,6 @@ package cri
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -18,23 +16,14 @@ var bed struct {
 	env     *env.Env
 }
 
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
-		os.Exit(0)
+func TestMain(m *testing.M) { harness.Main(m, prepare, finish) }
+
+// finish stops the engine, if a test needed it.
+func finish() error {
+	if bed.env == nil {
+		return nil
 	}
-	if err := prepare(); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if bed.env != nil {
-		if err := bed.env.Stop(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "FAIL: after the tests:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	return bed.env.Stop(context.Background())
 }
 
 func prepare() (err error) {

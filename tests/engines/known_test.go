@@ -2,8 +2,6 @@ package engines
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -126,18 +124,8 @@ func mendsQuirk(engine, row, runc, kata string) bool {
 
 // docs/compat.md has the same list, between its two marks.
 func TestCompatPageListsWhatIsKnown(t *testing.T) {
-	const page = "docs/compat.md"
-	data, err := os.ReadFile(filepath.Join(bed.layout.Root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(data), "<!-- engines: begin -->\n")
-	got, _, end := strings.Cut(rest, "<!-- engines: end -->")
-	if !ok || !end {
-		t.Fatalf("%s lacks its marks", page)
-	}
-	if want := knownTable(); got != want {
-		t.Errorf("%s differs from the list in the test; between the marks it should say:\n%s", page, want)
+	if err := bed.layout.CheckCompatPage("engines", knownTable()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,8 +1,6 @@
 package ginkgo
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -54,24 +52,5 @@ func TestSkipPattern(t *testing.T) {
 	}
 	if SkipPattern(nil) != "" {
 		t.Error("an empty list skips something")
-	}
-}
-
-// The page must repeat the list.
-func TestCheckPage(t *testing.T) {
-	list := []Exception{{"one | two", "so it is"}}
-	page := filepath.Join(t.TempDir(), "page.md")
-	for text, want := range map[string]string{
-		"<!-- x: begin -->\n" + Table(list) + "<!-- x: end -->\n": "",
-		"<!-- x: begin -->\n" + Table(nil) + "<!-- x: end -->\n":  "differs",
-		Table(list): "lacks the marks",
-	} {
-		if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		err := CheckPage(page, "x", list)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
 	}
 }

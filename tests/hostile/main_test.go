@@ -26,22 +26,12 @@ var bed struct {
 }
 
 func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
-		os.Exit(0)
-	}
-	if err := prepare(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	for _, d := range []*harness.Daemon{bed.liars, bed.honest} {
-		if err := d.Stop(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "FAIL: after the tests:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	harness.Main(m, func() error { return prepare(context.Background()) }, finish)
+}
+
+// finish stops the engines.
+func finish() error {
+	return errors.Join(bed.liars.Stop(context.Background()), bed.honest.Stop(context.Background()))
 }
 
 func prepare(ctx context.Context) error {
@@ -153,26 +143,19 @@ func lying(t *testing.T, lie string) (context.Context, guests) {
 func lyingFor(t *testing.T, lie string, timeout time.Duration) (context.Context, guests) {
 	t.Helper()
 	d := bed.liars
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), timeout)
-	mark := d.LogSize()
 	bed.playing.begin()
-	t.Cleanup(func() {
-		cancel()
+	ctx := d.Test(t, timeout, func(ctx context.Context) error {
 		if bed.playing.end() {
-			if err := settled(); err != nil {
-				t.Error(err)
-			}
+			return settled(ctx)
 		}
-		if t.Failed() {
-			t.Log(d.LogSince(mark, 60))
-		}
+		return nil
 	})
 	return ctx, guests{d, lie}
 }
 
 // settled waits until no pod has left anything.
-func settled() error {
-	return errors.Join(bed.liars.Settled(context.Background()), bed.honest.Settled(context.Background()))
+func settled(ctx context.Context) error {
+	return errors.Join(bed.liars.Settled(ctx), bed.honest.Settled(ctx))
 }
 
 // counter counts the tests that play: what pods leave can be told only when

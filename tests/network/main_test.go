@@ -176,21 +176,11 @@ func begin(t *testing.T) (context.Context, *harness.Daemon) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), testTimeout)
-	mark := d.LogSize()
-	t.Cleanup(func() {
-		// The test's own clean-ups, which remove pods and links, ran before.
-		cancel()
-		if err := d.Settled(context.Background()); err != nil {
-			t.Error(err)
-		}
+	return d.Test(t, testTimeout, d.Settled, func(ctx context.Context) error {
 		// The kernel removes a namespace's links a moment after the namespace.
-		eventually(context.Background(), t, "the host's network", before, hostNetwork)
-		if t.Failed() {
-			t.Log(d.LogSince(mark, 60))
-		}
-	})
-	return ctx, d
+		eventually(ctx, t, "the host's network", before, hostNetwork)
+		return nil
+	}), d
 }
 
 // needVM skips a test that means nothing without a virtual machine.

@@ -21,20 +21,8 @@ var plan struct {
 var engine *harness.Daemon
 
 func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
-		os.Exit(0)
-	}
-	if err := prepare(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := engine.Stop(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "FAIL: after the tests:", err)
-		code = 1
-	}
-	os.Exit(code)
+	ctx := context.Background()
+	harness.Main(m, func() error { return prepare(ctx) }, func() error { return engine.Stop(ctx) })
 }
 
 func prepare(ctx context.Context) (err error) {

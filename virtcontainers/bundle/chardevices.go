@@ -13,14 +13,9 @@ import (
 
 // CharDevice is a character device of the guest that a container gets.
 type CharDevice struct {
-	// Path is its node in the container, Name one of api.CharDevices.
-	Path, Name string
-	// Mode is the node's permission bits, UID and GID its owner.
-	Mode, UID, GID uint32
-	// Access is as in BlockDevice.
-	Access string
-	// Optional is as in BlockDevice.
-	Optional bool
+	Node
+	// Name is one of api.CharDevices.
+	Name string
 }
 
 // CharDevices lists the character devices that the spec gives its container
@@ -52,8 +47,8 @@ func (h hostDevices) chars(spec *specs.Spec) ([]CharDevice, error) {
 		if slices.ContainsFunc(devices, func(other CharDevice) bool { return other.Path == d.Path }) {
 			continue
 		}
-		c := CharDevice{Path: d.Path, Name: h.charName(d), Access: allAccess, Optional: privileged}
-		c.Mode, c.UID, c.GID = nodeOf(d)
+		c := CharDevice{nodeOf(d), h.charName(d)}
+		c.Optional = privileged
 		if !privileged {
 			c.Access = accessOf(d, "c", rules)
 		}
@@ -76,7 +71,7 @@ func (h hostDevices) chars(spec *specs.Spec) ([]CharDevice, error) {
 // the paths that are free.
 func withGuests(devices []CharDevice) []CharDevice {
 	for _, known := range api.CharDevices {
-		c := CharDevice{Path: path.Join("/dev", known.Name), Name: known.Name, Mode: known.Mode, Access: allAccess, Optional: true}
+		c := CharDevice{Node{Path: path.Join("/dev", known.Name), Mode: known.Mode, Access: allAccess, Optional: true}, known.Name}
 		if known.Mode != 0 && !slices.ContainsFunc(devices, func(other CharDevice) bool { return other.Path == c.Path }) {
 			devices = append(devices, c)
 		}

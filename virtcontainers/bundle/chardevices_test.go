@@ -47,10 +47,10 @@ func TestCharDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []CharDevice{
-		{Path: "/dev/fuse", Name: "fuse", Mode: 0o666, Access: "rw"},
-		{Path: "/dev/blank", Name: "zero", Mode: 0o640, UID: 5, GID: 6, Access: "rwm"},
-		{Path: "/dev/net/tun", Name: "net/tun", Mode: 0o666, Access: "rwm"},
-		{Path: "/dev/vsock", Name: "vsock", Mode: 0o666, Access: "rwm"},
+		{Node{Path: "/dev/fuse", Mode: 0o666, Access: "rw"}, "fuse"},
+		{Node{Path: "/dev/blank", Mode: 0o640, UID: 5, GID: 6, Access: "rwm"}, "zero"},
+		{Node{Path: "/dev/net/tun", Mode: 0o666, Access: "rwm"}, "net/tun"},
+		{Node{Path: "/dev/vsock", Mode: 0o666, Access: "rwm"}, "vsock"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -68,8 +68,8 @@ func TestCharDevicesThatNoGuestHas(t *testing.T) {
 		}
 		got, err := h.chars(withDevices([]specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}, d, null, char("/dev/fuse", 10, 229), char("/dev/fuse", 1, 3)))
 		want := []CharDevice{
-			{Path: "/dev/null", Name: "null", Mode: 0o666, Access: "rwm", Optional: true},
-			{Path: "/dev/fuse", Name: "fuse", Mode: 0o666, Access: "rwm", Optional: true},
+			{Node{Path: "/dev/null", Mode: 0o666, Access: "rwm", Optional: true}, "null"},
+			{Node{Path: "/dev/fuse", Mode: 0o666, Access: "rwm", Optional: true}, "fuse"},
 		}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s of a privileged container: %v\n%s", d.Path, err, diff)

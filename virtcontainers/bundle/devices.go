@@ -14,18 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BlockDevice is a disk of the host that a container gets.
-type BlockDevice struct {
-	// Path is its node in the container, HostPath one of the host's.
-	Path, HostPath string
+// Node is a device as a container sees it.
+type Node struct {
+	Path string
 	// Mode is the node's permission bits, UID and GID its owner.
 	Mode, UID, GID uint32
 	// Access is what the container may do with it: some of "r", "w" and "m", in
 	// this order.
 	Access string
-	// Optional is set if the spec lists the device only because it lists all of
-	// the host's.
+	// Optional is set if the container can do without the device: it was not requested by
+	// itself.
 	Optional bool
+}
+
+// BlockDevice is a disk of the host that a container gets.
+type BlockDevice struct {
+	Node
+	// HostPath is one of its nodes on the host.
+	HostPath string
 }
 
 // ReadOnly reports whether the container may not write to it.
@@ -63,7 +69,8 @@ func (h hostDevices) list(spec *specs.Spec, patterns []string) ([]BlockDevice, e
 		if d.Type != "b" || isGuestLoop(d, spec) || slices.ContainsFunc(all, func(other BlockDevice) bool { return other.Path == d.Path }) {
 			continue
 		}
-		b := BlockDevice{Path: d.Path, Access: accessOf(d, "b", rules)}
+		b := BlockDevice{Node: nodeOf(d)}
+		b.Access = accessOf(d, "b", rules)
 		if privileged {
 			b.Access, b.Optional = allAccess, listsAll(spec) && !requested(d, spec)
 		}
@@ -77,7 +84,6 @@ func (h hostDevices) list(spec *specs.Spec, patterns []string) ([]BlockDevice, e
 		if err != nil {
 			return nil, fmt.Errorf("device %s, block device %d:%d: %w", d.Path, d.Major, d.Minor, err)
 		}
-		b.Mode, b.UID, b.GID = nodeOf(d)
 		all = append(all, b)
 	}
 	return all, nil
@@ -131,19 +137,19 @@ func (h hostDevices) isPartition(d specs.LinuxDevice) bool {
 	return err == nil
 }
 
-// nodeOf is the mode and owner of a device's node, as runc reads them.
-func nodeOf(d specs.LinuxDevice) (mode, uid, gid uint32) {
-	mode = defaultMode
+// nodeOf is a device's node with the mode and owner that runc gives it, and all access.
+func nodeOf(d specs.LinuxDevice) Node {
+	n := Node{Path: d.Path, Mode: defaultMode, Access: allAccess}
 	if d.FileMode != nil {
-		mode = uint32(d.FileMode.Perm())
+		n.Mode = uint32(d.FileMode.Perm())
 	}
 	if d.UID != nil {
-		uid = *d.UID
+		n.UID = *d.UID
 	}
 	if d.GID != nil {
-		gid = *d.GID
+		n.GID = *d.GID
 	}
-	return mode, uid, gid
+	return n
 }
 
 func deviceRules(spec *specs.Spec) []specs.LinuxDeviceCgroup {

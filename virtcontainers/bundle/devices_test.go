@@ -70,8 +70,8 @@ func TestBlockDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []BlockDevice{
-		{Path: "/dev/data", HostPath: h.dev + "/loop3", Mode: 0o640, UID: 5, GID: 6, Access: "r"},
-		{Path: "/dev/other", HostPath: h.dev + "/vd/b", Mode: 0o666, Access: "rwm"},
+		{Node{Path: "/dev/data", Mode: 0o640, UID: 5, GID: 6, Access: "r"}, h.dev + "/loop3"},
+		{Node{Path: "/dev/other", Mode: 0o666, Access: "rwm"}, h.dev + "/vd/b"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -12,15 +12,9 @@ import (
 
 // Loop is one of the guest's loop devices that a container gets.
 type Loop struct {
-	// Path is its node in the container, Number its number in the guest.
-	Path   string
+	Node
+	// Number is its number in the guest.
 	Number int64
-	// Mode is the node's permission bits, UID and GID its owner.
-	Mode, UID, GID uint32
-	// Access is as in BlockDevice.
-	Access string
-	// Optional is set if the container can do without it.
-	Optional bool
 }
 
 const (
@@ -42,8 +36,8 @@ func Loops(spec *specs.Spec) ([]Loop, error) {
 		if !isGuestLoop(d, spec) || hasLoop(loops, d.Minor) {
 			continue
 		}
-		l := Loop{Path: d.Path, Number: d.Minor, Access: allAccess, Optional: privileged}
-		l.Mode, l.UID, l.GID = nodeOf(d)
+		l := Loop{Node: nodeOf(d), Number: d.Minor}
+		l.Optional = privileged
 		if !privileged {
 			l.Access = accessOf(d, "b", rules)
 		}
@@ -66,7 +60,7 @@ func Loops(spec *specs.Spec) ([]Loop, error) {
 func withAllLoops(loops []Loop) []Loop {
 	for n := range int64(api.LoopDevices) {
 		if !hasLoop(loops, n) {
-			loops = append(loops, Loop{Path: loopPath(n), Number: n, Mode: loopMode, Access: allAccess, Optional: true})
+			loops = append(loops, Loop{Node{Path: loopPath(n), Mode: loopMode, Access: allAccess, Optional: true}, n})
 		}
 	}
 	return loops

@@ -28,8 +28,11 @@ func MountedDevice(spec *specs.Spec, index int, node string) (BlockDevice, error
 			d.Major, d.Minor, errdefs.ErrFailedPrecondition)
 	}
 	return BlockDevice{
-		Path: path.Clean("/" + spec.Mounts[index].Destination), HostPath: node, Access: access,
-		Mode: st.Mode & 0o777, UID: st.Uid, GID: st.Gid,
+		HostPath: node,
+		Node: Node{
+			Path: path.Clean("/" + spec.Mounts[index].Destination), Access: access,
+			Mode: st.Mode & 0o777, UID: st.Uid, GID: st.Gid,
+		},
 	}, nil
 }
 

@@ -42,7 +42,7 @@ func TestMountedDevice(t *testing.T) {
 			}
 			continue
 		}
-		want := BlockDevice{Path: "/disk", HostPath: node, Mode: 0o640, UID: 5, GID: 6, Access: tt.want}
+		want := BlockDevice{Node{Path: "/disk", Mode: 0o640, UID: 5, GID: 6, Access: tt.want}, node}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}

@@ -49,7 +49,6 @@ type Agent struct {
 	rejoined  *api.RejoinRequest
 	network   *api.SetNetworkRequest
 	resources *api.SetResourcesRequest
-	storages  []*api.Storage
 	files     []*api.FileChange
 	metrics   []byte
 	timeline  *api.TimelineResponse

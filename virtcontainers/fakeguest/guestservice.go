@@ -1,6 +1,7 @@
 package fakeguest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -83,38 +84,22 @@ func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxReq
 
 // SetNetwork implements the Guest service. It changes nothing and says so.
 func (s guestService) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) (*api.SetNetworkResponse, error) {
-	return answer(ctx, s.agent, "SetNetwork", req, func() (*api.SetNetworkResponse, error) {
-		s.agent.mu.Lock()
-		defer s.agent.mu.Unlock()
-		if err := s.agent.checkOpen(); err != nil {
-			return nil, fmt.Errorf("set network: %w", err)
-		}
+	return answerOpen(ctx, s.agent, "SetNetwork", req, func() (*api.SetNetworkResponse, error) {
 		s.agent.network = req
 		return &api.SetNetworkResponse{}, nil
 	})
 }
 
-// AddStorages implements the Guest service.
+// AddStorages implements the Guest service. It mounts nothing.
 func (s guestService) AddStorages(ctx context.Context, req *api.AddStoragesRequest) (*api.AddStoragesResponse, error) {
-	return answer(ctx, s.agent, "AddStorages", req, func() (*api.AddStoragesResponse, error) {
-		s.agent.mu.Lock()
-		defer s.agent.mu.Unlock()
-		if err := s.agent.checkOpen(); err != nil {
-			return nil, fmt.Errorf("add storages: %w", err)
-		}
-		s.agent.storages = append(s.agent.storages, req.GetStorages()...)
+	return answerOpen(ctx, s.agent, "AddStorages", req, func() (*api.AddStoragesResponse, error) {
 		return &api.AddStoragesResponse{}, nil
 	})
 }
 
 // ChangeFiles implements the Guest service.
 func (s guestService) ChangeFiles(ctx context.Context, req *api.ChangeFilesRequest) (*api.ChangeFilesResponse, error) {
-	return answer(ctx, s.agent, "ChangeFiles", req, func() (*api.ChangeFilesResponse, error) {
-		s.agent.mu.Lock()
-		defer s.agent.mu.Unlock()
-		if err := s.agent.checkOpen(); err != nil {
-			return nil, fmt.Errorf("change files: %w", err)
-		}
+	return answerOpen(ctx, s.agent, "ChangeFiles", req, func() (*api.ChangeFilesResponse, error) {
 		s.agent.files = append(s.agent.files, req.GetChanges()...)
 		return &api.ChangeFilesResponse{}, nil
 	})
@@ -122,12 +107,7 @@ func (s guestService) ChangeFiles(ctx context.Context, req *api.ChangeFilesReque
 
 // ReadFile implements the Guest service.
 func (s guestService) ReadFile(ctx context.Context, req *api.ReadFileRequest) (*api.ReadFileResponse, error) {
-	return answer(ctx, s.agent, "ReadFile", req, func() (*api.ReadFileResponse, error) {
-		s.agent.mu.Lock()
-		defer s.agent.mu.Unlock()
-		if err := s.agent.checkOpen(); err != nil {
-			return nil, fmt.Errorf("read file: %w", err)
-		}
+	return answerOpen(ctx, s.agent, "ReadFile", req, func() (*api.ReadFileResponse, error) {
 		return &api.ReadFileResponse{Content: s.agent.written}, nil
 	})
 }
@@ -141,28 +121,20 @@ func (a *Agent) SetFile(content []byte) {
 
 // Timeline implements the Guest service.
 func (s guestService) Timeline(ctx context.Context, req *api.TimelineRequest) (*api.TimelineResponse, error) {
-	if err := s.agent.enter(ctx, "Timeline", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	if s.agent.timeline == nil {
-		return &api.TimelineResponse{}, nil
-	}
-	return s.agent.timeline, nil
+	return answer(ctx, s.agent, "Timeline", req, func() (*api.TimelineResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		return cmp.Or(s.agent.timeline, &api.TimelineResponse{}), nil
+	})
 }
 
 // Metrics implements the Guest service.
 func (s guestService) Metrics(ctx context.Context, req *api.MetricsRequest) (*api.MetricsResponse, error) {
-	if err := s.agent.enter(ctx, "Metrics", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	if s.agent.procFiles == nil {
-		return &api.MetricsResponse{}, nil
-	}
-	return s.agent.procFiles, nil
+	return answer(ctx, s.agent, "Metrics", req, func() (*api.MetricsResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		return cmp.Or(s.agent.procFiles, &api.MetricsResponse{}), nil
+	})
 }
 
 // Measure sets what the agent answers to Metrics.
@@ -269,21 +241,17 @@ func (a *Agent) Setup() *api.SetupSandboxRequest {
 // SetResources implements the Guest service: it reports all requested resources
 // as present.
 func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesRequest) (*api.SetResourcesResponse, error) {
-	if err := s.agent.enter(ctx, "SetResources", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	s.agent.resources = req
-	return &api.SetResourcesResponse{Cpus: req.Cpus, MemoryMib: req.MemoryMib}, nil
+	return answer(ctx, s.agent, "SetResources", req, func() (*api.SetResourcesResponse, error) {
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		s.agent.resources = req
+		return &api.SetResourcesResponse{Cpus: req.Cpus, MemoryMib: req.MemoryMib}, nil
+	})
 }
 
 // LimitContainers implements the Guest service.
 func (s guestService) LimitContainers(ctx context.Context, req *api.LimitContainersRequest) (*api.LimitContainersResponse, error) {
-	if err := s.agent.enter(ctx, "LimitContainers", req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	return &api.LimitContainersResponse{}, nil
+	return &api.LimitContainersResponse{}, errgrpc.ToGRPC(s.agent.enter(ctx, "LimitContainers", req))
 }
 
 // Resources is the last request about CPUs and memory, or nil.
@@ -291,13 +259,6 @@ func (a *Agent) Resources() *api.SetResourcesRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.resources
-}
-
-// Storages returns all storages that AddStorages was asked for, in order.
-func (a *Agent) Storages() []*api.Storage {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clone(a.storages)
 }
 
 // Files returns all changes of files, in order.

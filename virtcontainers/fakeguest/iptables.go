@@ -12,12 +12,7 @@ import (
 
 // GetIPTables implements the Guest service: it returns what was set.
 func (s guestService) GetIPTables(ctx context.Context, req *api.GetIPTablesRequest) (*api.GetIPTablesResponse, error) {
-	return answer(ctx, s.agent, "GetIPTables", req, func() (*api.GetIPTablesResponse, error) {
-		s.agent.mu.Lock()
-		defer s.agent.mu.Unlock()
-		if err := s.agent.checkOpen(); err != nil {
-			return nil, fmt.Errorf("get iptables: %w", err)
-		}
+	return answerOpen(ctx, s.agent, "GetIPTables", req, func() (*api.GetIPTablesResponse, error) {
 		return &api.GetIPTablesResponse{Rules: s.agent.tables[req.GetIpv6()]}, nil
 	})
 }

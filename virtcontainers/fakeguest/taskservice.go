@@ -38,6 +38,19 @@ func answer[Resp any](ctx context.Context, a *Agent, method string, req proto.Me
 	return resp, nil
 }
 
+// answerOpen is answer for a call that fails while no container may come. The call has the
+// agent's lock.
+func answerOpen[Resp any](ctx context.Context, a *Agent, method string, req proto.Message, call func() (Resp, error)) (Resp, error) {
+	return answer(ctx, a, method, req, func() (none Resp, err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if err := a.checkOpen(); err != nil {
+			return none, fmt.Errorf("%s: %w", method, err)
+		}
+		return call()
+	})
+}
+
 // Create implements the Task service.
 func (s taskService) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	return answer(ctx, s.agent, "Create", r, func() (*task.CreateTaskResponse, error) {

@@ -33,10 +33,7 @@ func (c *Container) addDevices(ctx context.Context) error {
 		return err
 	}
 	for _, d := range chars {
-		c.paths.Devices[d.Path] = true
-		c.devices = append(c.devices, &api.Device{
-			Path: d.Path, Driver: "char", Source: d.Name, Mode: d.Mode, Uid: d.UID, Gid: d.GID, Access: d.Access, Optional: d.Optional,
-		})
+		c.addDevice(d.Node, "char", d.Name).Optional = d.Optional
 	}
 	c.addLoops(loops)
 	return nil
@@ -49,10 +46,7 @@ func (c *Container) addLoops(loops []bundle.Loop) {
 		if c.paths.Devices[l.Path] {
 			continue
 		}
-		c.paths.Devices[l.Path] = true
-		c.devices = append(c.devices, &api.Device{
-			Path: l.Path, Driver: "loop", Source: strconv.FormatInt(l.Number, 10), Mode: l.Mode, Uid: l.UID, Gid: l.GID, Access: l.Access, Optional: l.Optional,
-		})
+		c.addDevice(l.Node, "loop", strconv.FormatInt(l.Number, 10)).Optional = l.Optional
 	}
 }
 
@@ -75,7 +69,7 @@ func (c *Container) addDisks(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("device %s: %w", d.Path, err)
 		}
-		c.addDisk(d, used)
+		c.addDevice(d.Node, used.Driver, used.Place)
 	}
 	return nil
 }
@@ -92,7 +86,7 @@ func (c *Container) addMountedDisk(ctx context.Context, v volume.Volume) error {
 	if err != nil {
 		return err
 	}
-	c.addDisk(d, used).Mounted = true
+	c.addDevice(d.Node, used.Driver, used.Place).Mounted = true
 	return nil
 }
 
@@ -114,12 +108,10 @@ func (c *Container) useRaw(ctx context.Context, d bundle.BlockDevice) (*disk.Dis
 	return used, nil
 }
 
-// addDisk has the guest make a disk's node in the container.
-func (c *Container) addDisk(d bundle.BlockDevice, used *disk.Disk) *api.Device {
-	device := &api.Device{
-		Path: d.Path, Driver: used.Driver, Source: used.Place, Mode: d.Mode, Uid: d.UID, Gid: d.GID, Access: d.Access,
-	}
-	c.paths.Devices[d.Path] = true
+// addDevice has the guest make the node of one of its devices in the container.
+func (c *Container) addDevice(n bundle.Node, driver, source string) *api.Device {
+	device := &api.Device{Path: n.Path, Driver: driver, Source: source, Mode: n.Mode, Uid: n.UID, Gid: n.GID, Access: n.Access}
+	c.paths.Devices[n.Path] = true
 	c.devices = append(c.devices, device)
 	return device
 }

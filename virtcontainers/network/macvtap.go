@@ -102,8 +102,8 @@ func (ns *namespace) openMacvtap(name string, index, queues int) (files []*os.Fi
 		if err := unix.Mknodat(nodes, name, unix.S_IFCHR|0o600, int(dev)); err != nil {
 			return fmt.Errorf("make a device node: %w", err)
 		}
-		for range queues {
-			f, err := openMacvtapQueue(nodes, name, queues > 1)
+		for range queues { // each open of the device is one (tap_open in the kernel's drivers/net/tap.c)
+			f, err := openQueue(nodes, name, name, queueFlags(queues))
 			if err != nil {
 				return err
 			}
@@ -156,28 +156,4 @@ func detachedMount(kind string, attrs int) (fd int, err error) {
 		return -1, fmt.Errorf("mount file system %s: %w", kind, err)
 	}
 	return fd, nil
-}
-
-// openMacvtapQueue opens one queue; each open of the device is one
-// (tap_open in the kernel's drivers/net/tap.c).
-func openMacvtapQueue(dir int, name string, several bool) (*os.File, error) {
-	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("openat", err)
-	}
-	req, err := unix.NewIfreq(name)
-	if err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("name %q: %w", name, err)
-	}
-	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if several {
-		flags |= unix.IFF_MULTI_QUEUE
-	}
-	req.SetUint16(flags)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("TUNSETIFF", err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }

@@ -369,7 +369,7 @@ func TestBadLinks(t *testing.T) {
 		}, "link odd (ipip)"},
 		"tun": {func(t *testing.T, p *pod) error {
 			return p.ns.do(func() error {
-				f, err := openQueue("odd", unix.IFF_TUN|unix.IFF_NO_PI)
+				f, err := openQueue(unix.AT_FDCWD, tunDevice, "odd", unix.IFF_TUN|unix.IFF_NO_PI)
 				if err == nil {
 					t.Cleanup(func() { f.Close() })
 				}
@@ -447,7 +447,7 @@ func TestPersistentTap(t *testing.T) {
 	for _, flags := range []uint16{0, unix.IFF_MULTI_QUEUE} {
 		p := newPod(t)
 		must(t, p.ns.do(func() error {
-			f, err := openQueue("tap0", unix.IFF_TAP|unix.IFF_NO_PI|flags)
+			f, err := openQueue(unix.AT_FDCWD, tunDevice, "tap0", unix.IFF_TAP|unix.IFF_NO_PI|flags)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -246,10 +247,7 @@ func (r *routing) addSpread() {
 	}
 	for _, s := range r.spread {
 		for _, h := range s.hops {
-			one := &api.Route{
-				Destination: s.route.Destination, Source: s.route.Source, Scope: s.route.Scope, Mtu: s.route.Mtu, Metric: s.route.Metric,
-				AdvMss: s.route.AdvMss, Table: s.route.Table,
-			}
+			one := proto.CloneOf(s.route)
 			for taken[key{one.Destination, one.Metric, one.Table}] {
 				one.Metric++
 			}

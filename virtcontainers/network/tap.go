@@ -35,11 +35,7 @@ func tapName(index int) string {
 // newTap makes a tap with the given number of queues. It is gone when all of
 // them, and their duplicates, are closed.
 func (ns *namespace) newTap(name string, queues int) ([]*os.File, error) {
-	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if queues > 1 {
-		flags |= unix.IFF_MULTI_QUEUE
-	}
-	files, err := ns.openQueues(name, queues, flags, tunExcl)
+	files, err := ns.openQueues(name, queues, queueFlags(queues), tunExcl)
 	if errors.Is(err, unix.EBUSY) {
 		return nil, errTaken(name)
 	}
@@ -74,10 +70,9 @@ func errTaken(name string) error {
 // openTap opens an existing tap. It returns a single queue if the tap was made
 // for one.
 func (ns *namespace) openTap(name string, queues int) ([]*os.File, error) {
-	const flags = uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	files, err := ns.openQueues(name, queues, flags|unix.IFF_MULTI_QUEUE, 0)
+	files, err := ns.openQueues(name, queues, severalQueues, 0)
 	if errors.Is(err, unix.EINVAL) { // tun_set_iff: the tap has IFF_MULTI_QUEUE, or not
-		files, err = ns.openQueues(name, 1, flags, 0)
+		files, err = ns.openQueues(name, 1, oneQueue, 0)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open tap %s: %w", name, err)
@@ -90,7 +85,7 @@ func (ns *namespace) openTap(name string, queues int) ([]*os.File, error) {
 func (ns *namespace) openQueues(name string, queues int, flags, first uint16) (files []*os.File, err error) {
 	err = ns.do(func() error {
 		for range queues {
-			f, err := openQueue(name, flags|first)
+			f, err := openQueue(unix.AT_FDCWD, tunDevice, name, flags|first)
 			if err != nil {
 				return err
 			}
@@ -105,15 +100,29 @@ func (ns *namespace) openQueues(name string, queues int, flags, first uint16) (f
 	return files, nil
 }
 
-// openQueue opens one queue of a tap in the thread's network namespace.
-func openQueue(name string, flags uint16) (*os.File, error) {
+// The flags of a queue whose tap has no other, and of one of several (TUNSETIFF).
+const (
+	oneQueue      = uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	severalQueues = oneQueue | unix.IFF_MULTI_QUEUE
+)
+
+func queueFlags(queues int) uint16 {
+	if queues > 1 {
+		return severalQueues
+	}
+	return oneQueue
+}
+
+// openQueue opens one queue of a tap in the thread's network namespace, or of a macvtap,
+// by its device, which is at a path in dir.
+func openQueue(dir int, device, name string, flags uint16) (*os.File, error) {
 	req, err := unix.NewIfreq(name)
 	if err != nil {
 		return nil, fmt.Errorf("name %q: %w", name, err)
 	}
-	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(dir, device, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: tunDevice, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: device, Err: err}
 	}
 	req.SetUint16(flags)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {

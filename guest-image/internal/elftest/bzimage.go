@@ -8,18 +8,16 @@ type BzImage struct {
 	Protocol uint16
 	// SetupSects is the header's setup_sects; it may be 0.
 	SetupSects byte
-	// Version is the text that kernel_version points to.
-	Version string
 	// Payload is the compressed kernel, followed by its length.
 	Payload []byte
 	// PayloadLength replaces the length of Payload in the header.
 	PayloadLength uint32
 }
 
-// Bytes returns the bzImage: setup header, setup code with the version text,
-// protected-mode code with the payload (Documentation/arch/x86/boot.rst).
+// Bytes returns the bzImage: setup header, setup code, protected-mode
+// code with the payload (Documentation/arch/x86/boot.rst).
 func (b BzImage) Bytes() []byte {
-	const stub, versionAt = 64, 0x300
+	const stub = 64
 	sects := int(b.SetupSects)
 	if sects == 0 {
 		sects = 4
@@ -36,10 +34,6 @@ func (b BzImage) Bytes() []byte {
 	out[0x1f1] = b.SetupSects
 	copy(out[0x202:], "HdrS")
 	le.PutUint16(out[0x206:], protocol)
-	if b.Version != "" {
-		le.PutUint16(out[0x20e:], versionAt-0x200)
-		copy(out[versionAt:], b.Version+"\x00")
-	}
 	le.PutUint32(out[0x248:], stub)
 	le.PutUint32(out[0x24c:], length)
 	return append(out, b.Payload...)

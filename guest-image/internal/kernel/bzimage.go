@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -15,7 +14,6 @@ const (
 	offSetupSects    = 0x1f1
 	offMagic         = 0x202
 	offProtocol      = 0x206
-	offKernelVersion = 0x20e
 	offPayloadOffset = 0x248
 	offPayloadLength = 0x24c
 	headerEnd        = 0x250
@@ -35,9 +33,6 @@ var ErrNotBzImage = errors.New("not an x86 bzImage of boot protocol 2.08 or late
 
 // Image is a kernel extracted from its bzImage.
 type Image struct {
-	// Version is the version in the setup header: the release (uname -r) and the
-	// builder. It may be empty.
-	Version string
 	// Compression is the payload's compression format.
 	Compression decompress.Format
 	// Unpacked is the size of the decompressed payload, in bytes.
@@ -56,7 +51,7 @@ func Unpack(ctx context.Context, bz []byte) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find payload: %w", err)
 	}
-	img := &Image{Version: version(bz), Compression: decompress.Detect(packed)}
+	img := &Image{Compression: decompress.Detect(packed)}
 	unpacked, err := inflate(ctx, packed)
 	if err != nil {
 		return nil, err
@@ -113,18 +108,4 @@ func inflate(ctx context.Context, packed []byte) ([]byte, error) {
 		return nil, fmt.Errorf("decompress payload: %d bytes, its header says %d", len(out), want)
 	}
 	return out, nil
-}
-
-// version returns the text at the setup header's kernel_version.
-func version(bz []byte) string {
-	start := int(binary.LittleEndian.Uint16(bz[offKernelVersion:]))
-	if start == 0 || start+sectorSize >= len(bz) {
-		return ""
-	}
-	text := bz[start+sectorSize:]
-	end := bytes.IndexByte(text[:min(len(text), 256)], 0)
-	if end < 0 {
-		return ""
-	}
-	return string(text[:end])
 }

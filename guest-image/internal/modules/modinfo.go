@@ -23,8 +23,6 @@ type Info struct {
 	SoftPre []string
 	// Aliases are further names of the module. They may have wildcards.
 	Aliases []string
-	// Vermagic names the kernel that the module was built for.
-	Vermagic string
 }
 
 // ReadInfo reads the .modinfo section of a module (not compressed).
@@ -81,8 +79,6 @@ func parseInfo(data []byte) Info {
 			info.SoftPre = append(info.SoftPre, softPre(value)...)
 		case "alias":
 			info.Aliases = append(info.Aliases, value)
-		case "vermagic":
-			info.Vermagic = value
 		}
 	}
 	return info

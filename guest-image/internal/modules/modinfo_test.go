@@ -17,7 +17,7 @@ func TestReadInfo(t *testing.T) {
 		entries []string
 		want    Info
 	}{
-		{"plain", []string{"name=fuse", "depends=", "vermagic=6.1.0 SMP"}, Info{Name: "fuse", Vermagic: "6.1.0 SMP"}},
+		{"plain", []string{"name=fuse", "depends=", "vermagic=6.1.0 SMP"}, Info{Name: "fuse"}},
 		{"dependencies", []string{"name=virtio_pci", "depends=virtio_ring,virtio-pci-modern"},
 			Info{Name: "virtio_pci", Depends: []string{"virtio_ring", "virtio_pci_modern"}}},
 		{"soft dependencies", []string{"name=x", "softdep=pre: crc32c aes post: y", "softdep=post: z pre: w"},

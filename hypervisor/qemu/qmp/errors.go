@@ -11,14 +11,10 @@ import (
 // error's text and chain.
 var ErrClosed = errors.New("monitor connection is closed")
 
-// Error classes (QEMU's qapi/error.json). A caller can act on all but
-// ClassGenericError.
+// Error classes (QEMU's qapi/error.json): those that callers and tests name.
 const (
-	ClassGenericError    = "GenericError"
-	ClassCommandNotFound = "CommandNotFound"
-	ClassDeviceNotActive = "DeviceNotActive"
-	ClassDeviceNotFound  = "DeviceNotFound"
-	ClassKVMMissingCap   = "KVMMissingCap"
+	ClassGenericError   = "GenericError"
+	ClassDeviceNotFound = "DeviceNotFound"
 )
 
 // Error is QEMU's refusal of a command. The command had no effect.

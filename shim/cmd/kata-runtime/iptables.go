@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/monitor"
+	standalone "github.com/katabox/katabox/standalone/command"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/printable"
 )
@@ -57,7 +58,7 @@ func (h host) getIPTables(ctx context.Context, c *cli.Command) error {
 	if c.Bool("json") {
 		return writeJSON(c.Root().Writer, map[string]any{"ipv6": c.Bool("v6"), "rules": string(rules)})
 	}
-	return writeRules(c.Root().Writer, string(rules), isTerminal(c.Root().Writer))
+	return writeRules(c.Root().Writer, string(rules), standalone.IsTerminal(c.Root().Writer))
 }
 
 // writeRules writes a guest's text as it is, but on a terminal so that it cannot

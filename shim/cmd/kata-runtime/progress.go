@@ -3,9 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 
-	"github.com/containerd/console"
+	standalone "github.com/katabox/katabox/standalone/command"
 )
 
 // progress shows which step of a long operation runs: in one line of a terminal,
@@ -16,7 +15,9 @@ type progress struct {
 	began    bool
 }
 
-func newProgress(to io.Writer) *progress { return &progress{to: to, terminal: isTerminal(to)} }
+func newProgress(to io.Writer) *progress {
+	return &progress{to: to, terminal: standalone.IsTerminal(to)}
+}
 
 // step shows a step, in place of the one before it.
 func (p *progress) step(text string) {
@@ -33,14 +34,4 @@ func (p *progress) end() {
 	if p.terminal && p.began {
 		fmt.Fprint(p.to, "\r\x1b[K")
 	}
-}
-
-// isTerminal reports whether an output of this process is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := console.ConsoleFromFile(f)
-	return err == nil
 }

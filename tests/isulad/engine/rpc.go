@@ -33,11 +33,8 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Code, e.Message) }
 
-// The gRPC codes that tests check for.
-const (
-	CodeNotFound           = 5
-	CodeFailedPrecondition = 9
-)
+// CodeNotFound is a gRPC code that tests check for.
+const CodeNotFound = 5
 
 // Code returns the status code of the shim's answer, or -1 if err is not an
 // answer from the shim.

@@ -81,19 +81,7 @@ func runAll(m *testing.M) int {
 func begin(t *testing.T) (context.Context, *harness.Daemon) {
 	t.Helper()
 	d := daemon(t)
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), testTimeout)
-	mark := d.LogSize()
-	t.Cleanup(func() {
-		// The test's own clean-ups, which remove its pods, ran before this.
-		cancel()
-		if err := d.Settled(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Log(d.LogSince(mark, 60))
-		}
-	})
-	return ctx, d
+	return d.Test(t, testTimeout, d.Settled), d
 }
 
 // daemon starts the suite's containerd at first use.
