@@ -21,7 +21,7 @@ func (s *Sandbox) listen(ctx context.Context) (*network.Doorbell, error) {
 			return // the sandbox is awake, or has ended
 		}
 		log.G(s.lifeCtx).Debug("packets come for the sandbox")
-		if leave, err := s.calls.enter(s.lifeCtx, "packets"); err == nil {
+		if leave, err := s.sleeper.enter(s.lifeCtx, "packets"); err == nil {
 			leave()
 		}
 	}()

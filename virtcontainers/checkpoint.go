@@ -103,10 +103,10 @@ func (s *Sandbox) holdCalls(ctx context.Context) (open func(), err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, quietWait)
 	defer cancel()
-	if err := s.calls.lock(ctx); err != nil {
+	if err := s.sleeper.lock(ctx, nil); err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(s.calls.open), nil
+	return sync.OnceFunc(s.sleeper.open), nil
 }
 
 // saveQuiet saves the container while nothing else calls the guest. An error leaves
@@ -120,7 +120,7 @@ func (c *Container) saveQuiet(ctx context.Context, key checkpoint.Key, opts Chec
 	if err != nil {
 		return 0, err
 	}
-	to := &saving{key: key, most: mostStateBytes(c.sandbox.sizing.MostMiB())}
+	to := &saving{key: key, most: mostStateBytes(c.sandbox.mostMiB())}
 	err = c.saveFrozen(ctx, to, opts)
 	if err = errors.Join(err, thaw()); err == nil {
 		return to.size, nil

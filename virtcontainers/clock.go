@@ -71,7 +71,7 @@ func (s *Sandbox) setClock(ctx context.Context) error {
 
 // checkClock checks the clock, unless the guest hibernates: it is set when it wakes.
 func (s *Sandbox) checkClock(c *clock) (time.Duration, error) {
-	leave, ok := s.calls.tryEnter()
+	leave, ok := s.sleeper.tryEnter()
 	if !ok {
 		return 0, nil
 	}

@@ -159,7 +159,7 @@ func (c *Container) processes() []*Process {
 // second caller, such as an engine that died during its first call, waits for the
 // first one, and gets the exit with ErrDeleted, or the first one's error.
 func (c *Container) Delete(ctx context.Context) (_ Exit, err error) {
-	leave, err := c.sandbox.calls.enter(ctx, "the deletion of container "+c.ID)
+	leave, err := c.sandbox.sleeper.enter(ctx, "the deletion of container "+c.ID)
 	if err != nil {
 		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}

@@ -75,7 +75,7 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 	if state := c.init.Info().State; state != from {
 		return fmt.Errorf("%s container %s: it is %s, want %s: %w", verb, c.ID, state, from, errdefs.ErrFailedPrecondition)
 	}
-	leave, err := c.sandbox.calls.enter(ctx, "a call to "+verb+" container "+c.ID) // the state is set before it is looked at again
+	leave, err := c.sandbox.sleeper.enter(ctx, "a call to "+verb+" container "+c.ID) // the state is set before it is looked at again
 	if err != nil {
 		return fmt.Errorf("%s container %s: %w", verb, c.ID, err)
 	}
@@ -102,7 +102,7 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 // the machine grows before they are raised and shrinks after they are lowered.
 // resources is what the engine sent: the JSON of OCI LinuxResources.
 func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
-	leave, err := c.sandbox.calls.enter(ctx, "an update of container "+c.ID)
+	leave, err := c.sandbox.sleeper.enter(ctx, "an update of container "+c.ID)
 	if err != nil {
 		return fmt.Errorf("update container %s: %w", c.ID, err)
 	}
@@ -139,7 +139,7 @@ func (c *Container) Stats(ctx context.Context) (*stats.Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, err)
 	}
-	if all := c.sandbox.countersAsleep(); all != nil {
+	if all := c.sandbox.sleeper.countersAsleep(); all != nil {
 		if m := all[c.ID]; m != nil {
 			return m, nil
 		}
@@ -147,7 +147,7 @@ func (c *Container) Stats(ctx context.Context) (*stats.Metrics, error) {
 	}
 	var resp *task.StatsResponse
 	err = c.sandbox.ask(ctx, func(ctx context.Context) error {
-		leave, err := c.sandbox.calls.enterAwake(ctx)
+		leave, err := c.sandbox.sleeper.enterAwake(ctx)
 		if err != nil {
 			return err
 		}

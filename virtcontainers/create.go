@@ -57,7 +57,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	if err := CheckSpec(opts.Bundle.Spec, s.opts.Config, opts.ID == s.ID); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
 	}
-	leave, err := s.calls.enter(ctx, "the creation of container "+opts.ID)
+	leave, err := s.sleeper.enter(ctx, "the creation of container "+opts.ID)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
 	}

@@ -33,8 +33,9 @@
 // Each process that was created exits exactly once: with its real status; with 137
 // if the sandbox's end killed it; with 255 if the guest was lost.
 //
-// A ready sandbox may hibernate (hibernate.go, slept.go, wake.go): its machine is
-// paused and its memory on disk, until a call to the guest wakes it (turnstile). Its
+// A ready sandbox may hibernate: its machine is paused and its memory on disk, until a
+// call to the guest wakes it. That is its sleeper's (sleeper.go, hibernate.go, wake.go,
+// slept.go), whose turnstile every call to the guest passes (turnstile.go). Its
 // container may be saved with the machine (checkpoint.go, saving.go). Another
 // sandbox may continue from that instead of booting (restore.go).
 //

@@ -107,7 +107,7 @@ const forgetTimeout = 10 * time.Second
 // sandbox's end ends it.
 func (p *Process) Forget() error {
 	s := p.container.sandbox
-	leave, err := s.calls.enterAwake(s.lifeCtx)
+	leave, err := s.sleeper.enterAwake(s.lifeCtx)
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", p.name(), err)
 	}

@@ -3,7 +3,9 @@ package virtcontainers_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
 )
@@ -85,4 +88,19 @@ func TestCallWhileImageHangs(t *testing.T) {
 		t.Errorf("the call: %v", err)
 	}
 	s.checkAwake()
+}
+
+// What a pod is falling asleep with is closed by the call that has it do so, and only
+// once: the pod's end, which may come before that, leaves it alone.
+func TestPodEndsWhileFallingAsleep(t *testing.T) {
+	s := newSleeper(t)
+	s.host.Monitor.Hook(fake.StepPause, func(_ context.Context, vm *fake.VM) error {
+		vm.Die(hypervisor.ErrPowerOff)
+		s.awaitStopped()
+		return errInjected
+	})
+	if _, err := s.Hibernate(t.Context()); !errors.Is(err, errInjected) || errors.Is(err, os.ErrClosed) {
+		t.Errorf("error %v, want only %v", err, errInjected)
+	}
+	s.observer.expect(t, "c1=255")
 }

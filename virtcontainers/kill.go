@@ -197,7 +197,7 @@ func (p *Process) awaitGuest() (leave func(), ok bool) {
 func (p *Process) mayAwait(began time.Time, timeout time.Duration) error {
 	s := p.container.sandbox
 	// An exec ends with its container at the latest: one that is slow ends no sandbox.
-	if h := s.hibernation(); h != nil && p.execID == "" && time.Since(began) > h.rouseTimeout() {
+	if h := s.sleeper.hibernation(); h != nil && p.execID == "" && time.Since(began) > h.rouseTimeout() {
 		return fmt.Errorf("its memory was not restored within %v", h.rouseTimeout())
 	}
 	if err := s.askVMM(timeout); err != nil {
@@ -209,7 +209,7 @@ func (p *Process) mayAwait(began time.Time, timeout time.Duration) error {
 func (s *Sandbox) enterWithin(timeout time.Duration, call string) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
 	defer cancel()
-	return s.calls.enter(ctx, call)
+	return s.sleeper.enter(ctx, call)
 }
 
 func (s *Sandbox) askVMM(timeout time.Duration) error {

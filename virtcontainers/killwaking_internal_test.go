@@ -23,16 +23,20 @@ func asleepSlowly(t *testing.T, block time.Duration) (*Sandbox, *slept) {
 	s.stopping = true
 	s.lifeCtx, s.end = context.WithCancel(s.lifeCtx)
 	z, _ := sleptSlowly(t, block)
-	z.done.Store(true)
-	s.slept = z
-	s.calls = turnstile{state: asleep, opened: make(chan struct{}), wake: func() {
-		s.watchers.Go(func() {
+	s.sleeper = newSleeper(s)
+	if err := s.sleeper.lock(t.Context(), z); err != nil {
+		t.Fatal(err)
+	}
+	fallsAsleep(t, &s.sleeper.turnstile)
+	s.watchers.Go(func() {
+		select {
+		case z := <-s.sleeper.wakes:
 			if err := s.restore(s.lifeCtx, z); err == nil {
-				s.setSlept(nil)
-				s.calls.open()
+				s.sleeper.open()
 			}
-		})
-	}}
+		case <-s.lifeCtx.Done():
+		}
+	})
 	return s, z
 }
 

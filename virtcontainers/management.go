@@ -81,7 +81,7 @@ func (s *Sandbox) Describe() Description {
 		ID: s.ID, Pod: s.opts.Pod, Began: s.recorder.Zero().Round(0).UTC(), VMPID: s.vm.PID(), Accel: string(s.platform.Accel),
 		GuestKernel: version(s.client.Info.GetKernelRelease()), AgentVersion: version(s.client.Info.GetAgentVersion()),
 	}
-	d.Hibernation = s.hibernation()
+	d.Hibernation = s.sleeper.hibernation()
 	for _, c := range s.Containers() {
 		d.Containers = append(d.Containers, ContainerDescription{ID: c.ID, State: c.Info().State.String(), PID: c.PID()})
 	}

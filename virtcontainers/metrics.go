@@ -43,7 +43,7 @@ func (s *Sandbox) WriteMetrics(ctx context.Context, t *prom.Text) {
 	}
 	t.Single("kata_shim_agent_up", prom.Gauge, "Whether the agent answered this scrape. If not, the guest's metrics are missing.", up)
 	hibernates := 0.0
-	if s.hibernation() != nil {
+	if s.sleeper.hibernation() != nil {
 		hibernates = 1
 	}
 	t.Single("kata_shim_hibernating", prom.Gauge, "Whether the pod hibernates: its agent is not asked then.", hibernates)
@@ -60,7 +60,7 @@ func (s *Sandbox) guestMetrics(ctx context.Context) (*guest.Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	leave, ok := s.calls.tryEnter()
+	leave, ok := s.sleeper.tryEnter()
 	if !ok {
 		return nil, errHibernates
 	}

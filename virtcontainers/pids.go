@@ -36,7 +36,7 @@ func (c *Container) Pids(ctx context.Context) []*tasktypes.ProcessInfo {
 	if closed(c.init.known) || c.sandbox.gone() {
 		return list
 	}
-	leave, ok := c.sandbox.calls.tryEnter()
+	leave, ok := c.sandbox.sleeper.tryEnter()
 	if !ok {
 		return list
 	}

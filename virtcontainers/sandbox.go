@@ -90,10 +90,8 @@ type Sandbox struct {
 	end     context.CancelFunc
 	// kills receives processes whose end must be enforced.
 	kills chan *Process
-	// calls is passed by every call to the guest; wakes gets a value when a call
-	// finds the sandbox hibernating.
-	calls turnstile
-	wakes chan struct{}
+	// sleeper has the sandbox hibernate and wake. Every call to the guest passes it.
+	sleeper sleeper
 	// clockSet gets a value when the guest's clock was set after a pause, or could
 	// not be set.
 	clockSet chan struct{}
@@ -108,8 +106,6 @@ type Sandbox struct {
 	// stopping is set when the teardown begins: from then on nothing new is
 	// admitted.
 	stopping bool
-	// slept is what the sandbox is woken from; nil if it is awake.
-	slept *slept
 	// lost is why contact with the guest is gone, or nil.
 	lost error
 	// tellLast reports the exit of the sandbox's own container, once that is
@@ -188,12 +184,11 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 		stock:   newStock(ctx, platform, opts.Config),
 		lifeCtx: lifeCtx, end: end,
 		kills:      make(chan *Process),
-		wakes:      make(chan struct{}, 1),
 		clockSet:   make(chan struct{}, 1),
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
 	}
-	s.calls.wake = func() { s.wakes <- struct{}{} } // never full: it is asleep once for each wake
+	s.sleeper = newSleeper(s)
 	s.mayOrder = s.stock.home != nil
 	var err error
 	if s.sizing, err = sizing.New(ctx, s.sizingOptions()); err != nil {
@@ -209,7 +204,7 @@ func (s *Sandbox) sizingOptions() sizing.Options {
 		SandboxID: s.ID, CgroupName: s.platform.Owner.Name(s.ID), Config: s.opts.Config, Accel: s.platform.Accel, Hints: s.opts.Size,
 		Most: s.opts.Restore.most(), CgroupsPath: s.opts.CgroupsPath, ShimCgroup: s.opts.ShimCgroup, CgroupRoot: s.platform.CgroupRoot,
 		WhileAlive: s.whileAlive, Ending: func() bool { return s.isStopping() || s.gone() },
-		EnterAwake: s.calls.enterAwake,
+		EnterAwake: s.sleeper.enterAwake,
 	}
 }
 
@@ -217,7 +212,7 @@ func (s *Sandbox) networkOptions() podnet.Options {
 	return podnet.Options{
 		Spec: s.opts.Network, Hostname: s.opts.Hostname, Config: s.opts.Config,
 		Open: s.platform.OpenNetwork, OpenForward: s.platform.OpenForward,
-		Pass: s.calls.enter, Queues: s.sizing.NICQueues(),
+		Pass: s.sleeper.enter, Queues: s.sizing.NICQueues(),
 		Save: func(namespace string, made []byte) error {
 			return s.state.Update(func(r *persist.Record) { r.NetNS, r.Network = namespace, made })
 		},

@@ -63,7 +63,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained, signal
 // has it run until stop: a sandbox that falls asleep, or sleeps, is woken, and one that
 // is being saved is waited for.
 func (p *Process) keepAwake(ctx context.Context) (stop func()) {
-	leave, err := p.container.sandbox.calls.enter(ctx, "the end of "+p.name())
+	leave, err := p.container.sandbox.sleeper.enter(ctx, "the end of "+p.name())
 	if err != nil {
 		return func() {} // the sandbox has ended, and its guest's output with it
 	}

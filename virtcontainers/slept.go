@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
@@ -26,8 +25,6 @@ type slept struct {
 	counters map[string]*stats.Metrics
 	// bell rings when packets come for the pod.
 	bell *network.Doorbell
-	// done is set once the memory is given back.
-	done atomic.Bool
 	// using counts the calls of do that have not ended.
 	using sync.WaitGroup
 }

@@ -50,7 +50,7 @@ func (s *Sandbox) reachAgent(ctx context.Context) error {
 }
 
 func (s *Sandbox) useAgent() {
-	s.client.Guard(s.calls.enter)
+	s.client.Guard(s.sleeper.enter)
 	s.files.Connect(s.client, s.gone)
 	s.sizing.Connect(s.client)
 	s.network.Connect(s.client, s.gone)

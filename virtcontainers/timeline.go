@@ -69,7 +69,7 @@ func (s *Sandbox) guestPart(ctx context.Context) (timeline.GuestPart, error) {
 	if err != nil {
 		return timeline.GuestPart{}, err
 	}
-	leave, ok := s.calls.tryEnter()
+	leave, ok := s.sleeper.tryEnter()
 	if !ok {
 		return timeline.GuestPart{}, errHibernates
 	}

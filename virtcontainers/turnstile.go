@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"sync"
 
+	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 )
 
 // turnstile lets calls pass to a guest that runs, and counts them. It is locked
 // while the sandbox hibernates; a call that comes then has the sandbox woken. While
 // a container is saved it is locked too, and stays in the state of falling asleep
-// until it opens:
+// until it opens. Its state is the sandbox's: nothing else says whether that sleeps.
 //
 //	        lock                 sleep               enter
 //	[open] ------> [falling asleep] ------> [asleep] -----> [waking]
@@ -32,8 +33,12 @@ type turnstile struct {
 	// that call, or the one that wakes the sandbox.
 	wanted   chan struct{}
 	wantedBy string
-	// wake begins to wake the sandbox, which ends with open. It must not block.
-	wake func()
+	// from is what the sandbox is woken from; nil while it is awake, or is saved. It is
+	// lock's caller's until the sandbox is asleep.
+	from *slept
+	// wakes gets from when the sandbox is to be woken, which ends with open. It has room
+	// for one and is never full: the sandbox is asleep once for each.
+	wakes chan *slept
 	// ended is set once the sandbox has ended: it does not sleep any more.
 	ended bool
 }
@@ -89,11 +94,17 @@ func (t *turnstile) pass(call string) <-chan struct{} {
 			close(t.wanted)
 		}
 	case asleep:
-		t.state, t.wantedBy = waking, call
-		t.wake()
+		t.wantedBy = call
+		t.rouse()
 	}
 	t.waiting++
 	return t.opened
+}
+
+// rouse has the sandbox woken. The caller holds mu.
+func (t *turnstile) rouse() {
+	t.state = waking
+	t.wakes <- t.from
 }
 
 func (t *turnstile) leave() {
@@ -142,13 +153,14 @@ func (t *turnstile) passAwake() <-chan struct{} {
 	return nil
 }
 
-// lock locks the turnstile once no call is in progress; until then calls pass. It
+// lock locks the turnstile once no call is in progress; until then calls pass. from is
+// what a sandbox that is to hibernate will be woken from, nil for one that is saved. It
 // also waits for a sandbox that is waking. It fails with errdefs.ErrUnavailable if
 // that takes longer than ctx or the sandbox falls asleep, and with
 // errdefs.ErrFailedPrecondition if it hibernates.
-func (t *turnstile) lock(ctx context.Context) error {
+func (t *turnstile) lock(ctx context.Context, from *slept) error {
 	for {
-		idle, err := t.tryLock()
+		idle, err := t.tryLock(from)
 		if idle == nil {
 			return err
 		}
@@ -161,7 +173,7 @@ func (t *turnstile) lock(ctx context.Context) error {
 }
 
 // tryLock locks, or returns what is closed when it is worth another try.
-func (t *turnstile) tryLock() (idle <-chan struct{}, err error) {
+func (t *turnstile) tryLock(from *slept) (idle <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -174,7 +186,8 @@ func (t *turnstile) tryLock() (idle <-chan struct{}, err error) {
 	case t.state == waking:
 		return t.opened, nil
 	case t.calls == 0:
-		t.state, t.opened, t.wanted = fallingAsleep, make(chan struct{}), make(chan struct{})
+		t.state, t.from = fallingAsleep, from
+		t.opened, t.wanted = make(chan struct{}), make(chan struct{})
 		return nil, nil
 	case t.idle == nil:
 		t.idle = make(chan struct{})
@@ -221,27 +234,51 @@ func (t *turnstile) sleep() error {
 	}
 	t.state = asleep
 	if t.waiting > 0 {
-		t.state = waking
-		t.wake()
+		t.rouse()
 	}
 	return nil
 }
 
-// end opens the turnstile of a sandbox that has ended.
-func (t *turnstile) end() {
+// end keeps a sandbox that has ended from sleeping, and returns what one that sleeps
+// would be woken from, or nil; the caller closes that. open must follow.
+func (t *turnstile) end() (from *slept) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.ended = true
-	t.mu.Unlock()
-	t.open()
+	if t.state != fallingAsleep {
+		from, t.from = t.from, nil
+	}
+	return from
 }
 
 // open lets calls pass again.
 func (t *turnstile) open() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state = awake
+	t.state, t.from = awake, nil
 	if t.opened != nil {
 		close(t.opened)
 		t.opened = nil
 	}
+}
+
+// hibernation describes the sandbox's hibernation; nil if it is awake, or not asleep yet.
+func (t *turnstile) hibernation() *Hibernation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.from == nil || t.state == fallingAsleep {
+		return nil
+	}
+	return &t.from.Hibernation
+}
+
+// countersAsleep returns the statistics of the containers when the sandbox fell
+// asleep; nil if it is awake.
+func (t *turnstile) countersAsleep() map[string]*stats.Metrics {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.from == nil {
+		return nil
+	}
+	return t.from.counters
 }

@@ -14,17 +14,18 @@ import (
 // Calls and hibernations exclude each other, however many of both there are, and
 // each call passes in the end.
 func TestTurnstile(t *testing.T) {
-	var all turnstile
+	all, from := turnstile{wakes: make(chan *slept, 1)}, new(slept)
 	var inside, wakes atomic.Int32
-	all.wake = func() {
-		wakes.Add(1)
-		go func() {
+	go func() {
+		for range all.wakes {
+			wakes.Add(1)
 			if n := inside.Load(); n != 0 {
 				t.Errorf("%d calls to a sleeping guest", n)
 			}
 			all.open()
-		}()
-	}
+		}
+	}()
+	defer close(all.wakes)
 	var calls sync.WaitGroup
 	for range 16 {
 		calls.Go(func() {
@@ -49,7 +50,7 @@ func TestTurnstile(t *testing.T) {
 	go func() { calls.Wait(); close(done) }()
 	for running := true; running; {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		if err := all.lock(ctx); err == nil {
+		if err := all.lock(ctx, from); err == nil {
 			slept++
 			fallsAsleep(t, &all)
 		}
@@ -66,36 +67,46 @@ func TestTurnstile(t *testing.T) {
 }
 
 func TestTurnstileStates(t *testing.T) {
-	woken := make(chan struct{}, 1)
-	all := turnstile{wake: func() { woken <- struct{}{} }}
+	all, from := turnstile{wakes: make(chan *slept, 1)}, new(slept)
 	leave, ok := all.tryEnter()
 	if !ok {
 		t.Fatal("it is not open at first")
 	}
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := all.lock(short); !errdefs.IsUnavailable(err) {
+	if err := all.lock(short, from); !errdefs.IsUnavailable(err) {
 		t.Errorf("locked during a call: %v", err)
 	}
 	leave()
-	if err := all.lock(t.Context()); err != nil {
+	if err := all.lock(t.Context(), from); err != nil {
 		t.Fatal(err)
 	}
-	if err := all.lock(t.Context()); !errdefs.IsUnavailable(err) {
+	if err := all.lock(t.Context(), from); !errdefs.IsUnavailable(err) {
 		t.Errorf("locked while it falls asleep: %v", err)
+	}
+	if h := all.hibernation(); h != nil {
+		t.Errorf("it hibernates while it falls asleep: %+v", h)
 	}
 	if _, ok := all.tryEnter(); ok {
 		t.Error("entered while it falls asleep")
 	}
 	fallsAsleep(t, &all)
-	if err := all.lock(t.Context()); !errdefs.IsFailedPrecondition(err) {
+	if err := all.lock(t.Context(), from); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("locked while it sleeps: %v", err)
 	}
 	if _, err := all.enter(short, "a call"); err == nil {
 		t.Error("entered while it sleeps")
 	}
-	<-woken // by that call, although it has given up
+	if woken := <-all.wakes; woken != from { // by that call, although it has given up
+		t.Errorf("it is woken from %p, want %p", woken, from)
+	}
+	if all.hibernation() != &from.Hibernation {
+		t.Error("it does not hibernate while it wakes")
+	}
 	all.open()
+	if h := all.hibernation(); h != nil {
+		t.Errorf("it hibernates while it is awake: %+v", h)
+	}
 	if leave, err := all.enter(t.Context(), "a call"); err != nil {
 		t.Error(err)
 	} else {
@@ -107,18 +118,18 @@ func TestTurnstileStates(t *testing.T) {
 func TestEnterAwake(t *testing.T) { synctest.Test(t, testEnterAwake) }
 
 func testEnterAwake(t *testing.T) {
-	all := turnstile{wake: func() { t.Error("woken") }}
+	all := turnstile{wakes: make(chan *slept, 1)}
 	leave, err := all.enterAwake(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := all.lock(short); !errdefs.IsUnavailable(err) {
+	if err := all.lock(short, new(slept)); !errdefs.IsUnavailable(err) {
 		t.Errorf("locked during what has passed: %v", err)
 	}
 	leave()
-	if err := all.lock(t.Context()); err != nil {
+	if err := all.lock(t.Context(), new(slept)); err != nil {
 		t.Fatal(err)
 	}
 	passed := make(chan error, 1)
@@ -134,8 +145,8 @@ func testEnterAwake(t *testing.T) {
 	if _, err := all.enterAwake(short); err == nil {
 		t.Error("entered while it sleeps")
 	}
-	if len(passed) != 0 || closed(all.wanted) {
-		t.Errorf("%d passed, the sandbox is wanted: %t", len(passed), closed(all.wanted))
+	if len(passed) != 0 || closed(all.wanted) || len(all.wakes) != 0 {
+		t.Errorf("%d passed, the sandbox is wanted: %t, is woken: %t", len(passed), closed(all.wanted), len(all.wakes) != 0)
 	}
 	all.open()
 	if err := <-passed; err != nil {
@@ -152,15 +163,18 @@ func fallsAsleep(t *testing.T, all *turnstile) {
 
 // A sandbox that has ended does not sleep, whenever it began to, and holds no call.
 func TestTurnstileOfEndedSandbox(t *testing.T) {
-	all := turnstile{wake: func() { t.Error("woken") }}
-	if err := all.lock(t.Context()); err != nil {
+	all := turnstile{wakes: make(chan *slept, 1)}
+	if err := all.lock(t.Context(), new(slept)); err != nil {
 		t.Fatal(err)
 	}
-	all.end()
+	if from := all.end(); from != nil {
+		t.Error("what is used to fall asleep was taken from its user")
+	}
 	if err := all.sleep(); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("asleep: %v", err)
 	}
-	if err := all.lock(t.Context()); !errdefs.IsFailedPrecondition(err) {
+	all.open()
+	if err := all.lock(t.Context(), new(slept)); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("locked: %v", err)
 	}
 	leave, err := all.enter(t.Context(), "a call")
@@ -168,7 +182,25 @@ func TestTurnstileOfEndedSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave()
-	if all.calls != 0 || all.waiting != 0 {
-		t.Errorf("%d calls, %d wait", all.calls, all.waiting)
+	if all.calls != 0 || all.waiting != 0 || len(all.wakes) != 0 {
+		t.Errorf("%d calls, %d wait, %d wake it", all.calls, all.waiting, len(all.wakes))
+	}
+}
+
+// What a sandbox would be woken from is its end's if it sleeps, and only once.
+func TestTurnstileOfSleepingSandboxThatEnds(t *testing.T) {
+	all, from := turnstile{wakes: make(chan *slept, 1)}, new(slept)
+	if err := all.lock(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	fallsAsleep(t, &all)
+	if got := all.end(); got != from {
+		t.Errorf("the end got %p, want %p", got, from)
+	}
+	if h := all.hibernation(); h != nil {
+		t.Errorf("it has ended and hibernates: %+v", h)
+	}
+	if got := all.end(); got != nil {
+		t.Error("the end got it twice")
 	}
 }

@@ -17,7 +17,7 @@ func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.Assigne
 	if err := s.files.CheckVolume(path); err != nil {
 		return guestfs.AssignedVolume{}, err
 	}
-	leave, ok := s.calls.tryEnter()
+	leave, ok := s.sleeper.tryEnter()
 	if !ok {
 		return guestfs.AssignedVolume{}, errHibernates
 	}
@@ -35,7 +35,7 @@ func (s *Sandbox) GrowVolume(ctx context.Context, path string, size uint64) (uin
 	if err := s.files.CheckVolume(path); err != nil {
 		return 0, err
 	}
-	leave, err := s.calls.enter(ctx, "a call to grow volume "+path)
+	leave, err := s.sleeper.enter(ctx, "a call to grow volume "+path)
 	if err != nil {
 		return 0, err
 	}

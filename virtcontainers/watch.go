@@ -35,9 +35,9 @@ func (s *Sandbox) watch() {
 		}
 	})
 	s.watchers.Go(func() { s.sizing.Watch(s.lifeCtx) })
-	s.watchers.Go(func() { s.files.Watch(s.lifeCtx, s.calls.tryEnter) })
+	s.watchers.Go(func() { s.files.Watch(s.lifeCtx, s.sleeper.tryEnter) })
 	s.watchers.Go(s.watchKills)
-	s.watchers.Go(s.watchSleep)
+	s.watchers.Go(func() { s.sleeper.watch(s.lifeCtx) })
 	s.watchers.Go(s.watchClock)
 	s.watchers.Go(func() { s.stock.fill(s.lifeCtx, s.template.missed) })
 	s.watchers.Go(func() { s.stock.keep(s.lifeCtx, s.template) })
@@ -81,7 +81,7 @@ func (s *Sandbox) watchHealth(interval, timeout time.Duration) {
 // isSilent reports whether the agent leaves a question unanswered. One that
 // hibernates is not asked.
 func (s *Sandbox) isSilent(timeout time.Duration) bool {
-	leave, ok := s.calls.tryEnter()
+	leave, ok := s.sleeper.tryEnter()
 	if !ok {
 		return false
 	}
@@ -205,7 +205,7 @@ func (s *Sandbox) teardown() {
 	s.settleAll(status)
 	s.end()
 	s.watchers.Wait() // nothing is reported about a stopped sandbox
-	err = errors.Join(err, s.endSleep())
+	err = errors.Join(err, s.sleeper.end())
 	s.tellOwn()
 	if err != nil {
 		log.G(s.lifeCtx).WithError(err).Error("the sandbox could not be cleaned up completely")
@@ -292,7 +292,7 @@ func (s *Sandbox) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	leave, ok := s.calls.tryEnter()
+	leave, ok := s.sleeper.tryEnter()
 	if !ok {
 		return nil
 	}
