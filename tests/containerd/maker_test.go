@@ -23,8 +23,8 @@ type factoryState struct {
 		Key    string
 		Keeper int
 	}
-	Maker     int
-	Failures  []struct {
+	Maker    int
+	Failures []struct {
 		Key, Reason string
 		Times       int
 		Next        time.Time
