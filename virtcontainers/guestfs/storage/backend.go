@@ -18,33 +18,33 @@ import (
 
 // backend is what serves a share to the machine.
 type backend interface {
-	// PID returns the process id of a daemon, 0 for none.
-	PID() int
-	// Done is closed when the share is no longer served; Err then returns why.
-	Done() <-chan struct{}
-	Err() error
-	// LastWords returns a daemon's last output, in a form to end an error
+	// pid returns the process id of a daemon, 0 for none.
+	pid() int
+	// done is closed when the share is no longer served; err then returns why.
+	done() <-chan struct{}
+	err() error
+	// lastWords returns a daemon's last output, in a form to end an error
 	// message.
-	LastWords() string
-	// Reach is called before the machine has the device, if its memory is
+	lastWords() string
+	// reach is called before the machine has the device, if its memory is
 	// private to its process.
-	Reach(owner hypervisor.MemoryOwner) error
-	// Attached is called when the machine has the device.
-	Attached(ctx context.Context) error
-	// StateErr returns why the server's state could not be saved or loaded, with
+	reach(owner hypervisor.MemoryOwner) error
+	// attached is called when the machine has the device.
+	attached(ctx context.Context) error
+	// stateErr returns why the server's state could not be saved or loaded, with
 	// the machine's; nil if it could.
-	StateErr() error
-	// Settled returns an error if a guest whose machine has stopped waits for an
+	stateErr() error
+	// settled returns an error if a guest whose machine has stopped waits for an
 	// answer; a daemon, which does not say, counts as settled.
-	Settled() error
-	// Drop closes the server's files in directories of the share that were
+	settled() error
+	// drop closes the server's files in directories of the share that were
 	// unmounted; an error says that they are not closed in time.
-	Drop(ctx context.Context, dirs ...string) error
-	// Idle reports whether the guest has nothing open in a directory of the share,
+	drop(ctx context.Context, dirs []string) error
+	// idle reports whether the guest has nothing open in a directory of the share,
 	// and no request under way; a daemon, which does not say, counts as idle.
-	Idle(dir string) bool
-	// Close ends the service, and may be called again.
-	Close(ctx context.Context) error
+	idle(dir string) bool
+	// close ends the service, and may be called again.
+	close(ctx context.Context) error
 }
 
 // daemonBackend is an external daemon.
@@ -53,30 +53,31 @@ type daemonBackend struct {
 	room *daemonRoom
 }
 
-func (d *daemonBackend) PID() int          { return d.Pid() }
-func (d *daemonBackend) LastWords() string { return tailOf(d.Process) }
-func (d *daemonBackend) StateErr() error   { return nil }
-func (d *daemonBackend) Settled() error    { return nil }
-func (d *daemonBackend) Idle(string) bool  { return true }
+func (d *daemonBackend) pid() int              { return d.Pid() }
+func (d *daemonBackend) done() <-chan struct{} { return d.Done() }
+func (d *daemonBackend) lastWords() string     { return tailOf(d.Process) }
+func (d *daemonBackend) stateErr() error       { return nil }
+func (d *daemonBackend) settled() error        { return nil }
+func (d *daemonBackend) idle(string) bool      { return true }
 
-func (d *daemonBackend) Drop(context.Context, ...string) error { return nil }
+func (d *daemonBackend) drop(context.Context, []string) error { return nil }
 
-// Reach implements backend: a daemon maps the machine's memory.
-func (d *daemonBackend) Reach(hypervisor.MemoryOwner) error {
+// reach implements backend: a daemon maps the machine's memory.
+func (d *daemonBackend) reach(hypervisor.MemoryOwner) error {
 	return fmt.Errorf("virtiofsd cannot serve a machine with private memory: %w", errdefs.ErrInvalidArgument)
 }
 
-// Attached removes the daemon's start-up files from its view, once it has made
+// attached removes the daemon's start-up files from its view, once it has made
 // the share its root: both kinds do that before they answer the first message.
-func (d *daemonBackend) Attached(ctx context.Context) error {
+func (d *daemonBackend) attached(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, enterWait, fmt.Errorf("it did not do so within %v", enterWait))
 	defer cancel()
 	for !d.room.entered(d.Pid()) {
 		select {
 		case <-d.Done():
-			return d.Err()
+			return d.err()
 		case <-ctx.Done():
-			return fmt.Errorf("wait for virtiofsd to make the share its root directory: %w%s", context.Cause(ctx), d.LastWords())
+			return fmt.Errorf("wait for virtiofsd to make the share its root directory: %w%s", context.Cause(ctx), d.lastWords())
 		case <-time.After(enterPoll): // there is nothing to wait on
 		}
 	}
@@ -91,27 +92,39 @@ const (
 	enterPoll = 5 * time.Millisecond
 )
 
-func (d *daemonBackend) Close(ctx context.Context) error {
+func (d *daemonBackend) close(ctx context.Context) error {
 	_ = d.room.close() // the second time it is closed already
 	return d.Kill(ctx)
 }
 
-func (d *daemonBackend) Err() error {
-	return fmt.Errorf("virtiofsd ended: %v%s", d.ExitState(), d.LastWords())
+func (d *daemonBackend) err() error {
+	return fmt.Errorf("virtiofsd ended: %v%s", d.ExitState(), d.lastWords())
 }
 
 // ownBackend is the server in this process.
 type ownBackend struct {
-	*virtiofs.Server
+	server       *virtiofs.Server
 	root, mounts *os.File
 }
 
-func (o *ownBackend) PID() int                       { return 0 }
-func (o *ownBackend) LastWords() string              { return "" }
-func (o *ownBackend) Attached(context.Context) error { return nil }
+func (o *ownBackend) pid() int              { return 0 }
+func (o *ownBackend) done() <-chan struct{} { return o.server.Done() }
+func (o *ownBackend) err() error            { return o.server.Err() }
+func (o *ownBackend) lastWords() string     { return "" }
+func (o *ownBackend) stateErr() error       { return o.server.StateErr() }
+func (o *ownBackend) settled() error        { return o.server.Settled() }
+func (o *ownBackend) idle(dir string) bool  { return o.server.Idle(dir) }
 
-func (o *ownBackend) Close(context.Context) error {
-	return errors.Join(o.Server.Close(), o.root.Close(), o.mounts.Close())
+func (o *ownBackend) reach(owner hypervisor.MemoryOwner) error { return o.server.Reach(owner) }
+
+func (o *ownBackend) drop(ctx context.Context, dirs []string) error {
+	return o.server.Drop(ctx, dirs...)
+}
+
+func (o *ownBackend) attached(context.Context) error { return nil }
+
+func (o *ownBackend) close(context.Context) error {
+	return errors.Join(o.server.Close(), o.root.Close(), o.mounts.Close())
 }
 
 // startOwn starts the in-process server for a space. special is virtiofs.Options'.
@@ -133,11 +146,11 @@ func startOwn(ctx context.Context, opts ShareOptions, sp *space, special func(st
 	if o.mounts, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/mnt", sp.tid)); err != nil {
 		return nil, nil, errors.Join(err, o.root.Close())
 	}
-	o.Server, err = virtiofs.Start(ctx, virtiofs.Options{Root: o.root, Mounts: o.mounts, Policy: policyOf(opts.Cache), Special: special})
+	o.server, err = virtiofs.Start(ctx, virtiofs.Options{Root: o.root, Mounts: o.mounts, Policy: policyOf(opts.Cache), Special: special})
 	if err != nil {
 		return nil, nil, errors.Join(err, o.root.Close(), o.mounts.Close())
 	}
-	return o, o.Front(), nil
+	return o, o.server.Front(), nil
 }
 
 // policyOf returns the cache policy of each mount of a share: that of

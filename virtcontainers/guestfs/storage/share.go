@@ -70,7 +70,7 @@ func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 // Attach gives the VM the share's device. It may be called once.
 func (s *Share) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 	if owner := hypervisor.OwnerOf(vm); owner != nil {
-		if err := s.served.Reach(owner); err != nil {
+		if err := s.served.reach(owner); err != nil {
 			return fmt.Errorf("attach share: %w", err)
 		}
 	}
@@ -80,18 +80,18 @@ func (s *Share) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 	}
 	err = s.conn.Close()
 	s.conn = nil
-	return errors.Join(err, s.served.Attached(ctx))
+	return errors.Join(err, s.served.attached(ctx))
 }
 
 // PID is the process id of an external daemon, 0 if there is none.
-func (s *Share) PID() int { return s.served.PID() }
+func (s *Share) PID() int { return s.served.pid() }
 
 // Done is closed when the share is no longer served: the guest has lost its
 // files.
-func (s *Share) Done() <-chan struct{} { return s.served.Done() }
+func (s *Share) Done() <-chan struct{} { return s.served.done() }
 
 // Err returns why Done is closed, with the end of a daemon's stderr.
-func (s *Share) Err() error { return s.served.Err() }
+func (s *Share) Err() error { return s.served.err() }
 
 // endWait is how long Explain waits for a daemon's end: a call that the daemon
 // did not answer may fail before its process is reaped.
@@ -101,17 +101,17 @@ const endWait = time.Second
 // a daemon's stderr.
 func (s *Share) Explain(err error) error {
 	select {
-	case <-s.served.Done():
+	case <-s.served.done():
 		return fmt.Errorf("%w: %w", err, s.Err())
 	case <-time.After(endWait):
-		return fmt.Errorf("%w%s", err, s.served.LastWords())
+		return fmt.Errorf("%w%s", err, s.served.lastWords())
 	}
 }
 
 // ExplainState adds to err why the server's part of a machine's state could not be
 // saved or loaded, if that is so: the VMM does not know it.
 func (s *Share) ExplainState(err error) error {
-	if cause := s.served.StateErr(); cause != nil {
+	if cause := s.served.stateErr(); cause != nil {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
@@ -119,7 +119,7 @@ func (s *Share) ExplainState(err error) error {
 
 // Settled returns an error if the guest, whose machine has stopped, waits for an answer
 // of the share's: its memory would not have it.
-func (s *Share) Settled() error { return s.served.Settled() }
+func (s *Share) Settled() error { return s.served.settled() }
 
 // Close stops serving and removes the tree, with everything that containers
 // have in it. It waits for no container that is added or removed meanwhile: that
@@ -132,7 +132,7 @@ func (s *Share) Close(ctx context.Context) error {
 		s.conn = nil
 	}
 	if first || s.PID() != 0 {
-		errs = append(errs, s.served.Close(ctx))
+		errs = append(errs, s.served.close(ctx))
 	}
 	if first {
 		errs = append(errs, s.space.close())

@@ -140,7 +140,7 @@ func (s *Share) AwaitIdle(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(ctx, idleWait)
 	defer cancel()
 	for _, dir := range append(s.volumes.unmounted(id), id) {
-		for !s.served.Idle(dir) {
+		for !s.served.idle(dir) {
 			select {
 			case <-ctx.Done():
 				return false
@@ -173,7 +173,7 @@ func (s *Share) RemoveContainer(ctx context.Context, id string) error {
 // system of the host hangs, they are closed when it answers, and the log says so: the
 // container is gone all the same.
 func (s *Share) drop(ctx context.Context, dirs ...string) {
-	if err := s.served.Drop(ctx, dirs...); err != nil {
+	if err := s.served.drop(ctx, dirs); err != nil {
 		log.G(ctx).WithError(err).Warn("files that a container has left open stay open on the host")
 	}
 }
