@@ -11,7 +11,7 @@ import (
 // Main runs a suite's tests, which need root, after prepare and before finish, and exits.
 func Main(m *testing.M, prepare, finish func() error) {
 	if os.Geteuid() != 0 {
-		fmt.Println("SKIP: containerd needs root")
+		fmt.Fprintln(os.Stdout, "SKIP: containerd needs root")
 		os.Exit(0)
 	}
 	if err := prepare(); err != nil {
