@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
@@ -24,14 +26,17 @@ import (
 // is damaged: SweepAbandoned tries again.
 func Recover(platform Platform, sandboxID, containerID string, killTimeout time.Duration) (persist.Record, error) {
 	name := platform.Owner.Name(sandboxID)
-	rec, err := persist.Load(platform.StateDir(), name)
+	rec, err := loadBy(time.Now().Add(killTimeout), platform.StateDir(), name)
 	if err != nil {
 		rec = &persist.Record{SandboxID: sandboxID}
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			err = nil // the boot had not begun, or the sandbox is gone
 		case errors.As(err, new(*fs.PathError)): // it is there, and may be read later
-			return *rec, errors.Join(err, persist.BeginRemoval(platform.StateDir(), name))
+			if sandboxID == containerID {
+				err = errors.Join(err, persist.BeginRemoval(platform.StateDir(), name))
+			}
+			return *rec, err
 		}
 	}
 	if sandboxID != containerID && rec.Shim.Alive() {
@@ -43,6 +48,22 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 		}
 	}
 	return *rec, errors.Join(err, persist.Remove(platform.StateDir(), name))
+}
+
+// loadPause is the time between two attempts to load a record.
+const loadPause = 10 * time.Millisecond
+
+// loadBy loads a record, and tries again until the deadline if this host lacks what it
+// takes: without a record there is no mark either, and so no later attempt.
+func loadBy(deadline time.Time, stateDir, name string) (*persist.Record, error) {
+	for {
+		rec, err := persist.Load(stateDir, name)
+		lacks := errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+		if !lacks || !time.Now().Before(deadline) {
+			return rec, err
+		}
+		time.Sleep(loadPause)
+	}
 }
 
 // recoverOrphan is Recover for a sandbox that was listed before: meanwhile another

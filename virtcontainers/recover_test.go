@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -253,14 +254,18 @@ func TestRecoverWithAnUnreadableRecord(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "state.json"), 0o700); err != nil { // EISDIR
 		t.Fatal(err)
 	}
-	for _, containerID := range []string{sandboxID, "c1"} {
+	for containerID, names := range map[string][]string{"c1": {"state.json"}, sandboxID: {"removing", "state.json"}} {
+		_ = os.Remove(filepath.Join(dir, "removing"))
 		if _, err := virtcontainers.Recover(platform, sandboxID, containerID, time.Second); !errors.Is(err, unix.EISDIR) {
 			t.Errorf("for %s: %v", containerID, err)
 		}
-		for _, name := range []string{"state.json", "removing"} {
-			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-				t.Errorf("for %s: %v", containerID, err)
-			}
+		var got []string
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if !slices.Equal(got, names) || err != nil {
+			t.Errorf("for %s: there are %q, %v, want %q", containerID, got, err, names)
 		}
 	}
 	if err := os.RemoveAll(dir); err != nil {

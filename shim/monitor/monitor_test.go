@@ -313,7 +313,8 @@ func TestMonitor(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- New(root).Serve(ctx, l) }()
+	m := New(root)
+	go func() { served <- m.Serve(ctx, l) }()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(path, accept string) (int, string) {
 		t.Helper()
@@ -348,6 +349,18 @@ func TestMonitor(t *testing.T) {
 	}
 	if code, body := get("/metrics?sandbox=other", ""); code != http.StatusNotFound || !strings.Contains(body, "find sandbox other: no pod of that id runs") {
 		t.Errorf("the metrics of a pod that does not run: %d, %q", code, body)
+	}
+	if code, body := get("/metrics?sandbox=p", ""); code != http.StatusNotFound {
+		t.Errorf("the metrics of a pod by the beginning of its id: %d, %q", code, body)
+	}
+	for range maxAsking {
+		m.asking <- struct{}{}
+	}
+	if code, body := get("/metrics?sandbox=p1", ""); code != http.StatusServiceUnavailable {
+		t.Errorf("one client too many: %d, %q", code, body)
+	}
+	for range maxAsking {
+		<-m.asking
 	}
 	if code, body := get("/metrics?sandbox=no-socket", ""); code != http.StatusInternalServerError || !strings.Contains(body, "ask pod no-socket") {
 		t.Errorf("the metrics of a pod that starts: %d, %q", code, body)

@@ -33,12 +33,17 @@ const (
 	shutdownTimeout = 10 * time.Second
 )
 
+// maxAsking is how many clients may ask single pods at a time.
+const maxAsking = 8
+
 // Monitor serves the metrics of a host's pods.
 type Monitor struct {
 	root     string
 	registry *prometheus.Registry
 	// scraping serializes scrapes: a concurrent one waits, until its timeout.
 	scraping chan struct{}
+	// asking has those that ask one pod, maxAsking at most.
+	asking chan struct{}
 
 	pods     prometheus.Gauge
 	scrapes  prometheus.Counter
@@ -50,7 +55,7 @@ type Monitor struct {
 func New(root string) *Monitor {
 	const prefix = "kata_monitor"
 	m := &Monitor{
-		root: root, registry: prometheus.NewRegistry(), scraping: make(chan struct{}, 1),
+		root: root, registry: prometheus.NewRegistry(), scraping: make(chan struct{}, 1), asking: make(chan struct{}, maxAsking),
 		pods:     prometheus.NewGauge(prometheus.GaugeOpts{Namespace: prefix, Name: "running_shim_count", Help: "Pods whose shims run."}),
 		scrapes:  prometheus.NewCounter(prometheus.CounterOpts{Namespace: prefix, Name: "scrape_count", Help: "Scrapes of the host."}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: prefix, Name: "scrape_failed_count", Help: "Pods that did not answer a scrape."}),
@@ -127,7 +132,17 @@ func (m *Monitor) metrics(w http.ResponseWriter, r *http.Request) {
 // metricsOf answers with the metrics of one pod, without labels of it, as Kata
 // Containers' monitor does.
 func (m *Monitor) metricsOf(w http.ResponseWriter, r *http.Request, id string) {
+	select {
+	case m.asking <- struct{}{}:
+		defer func() { <-m.asking }()
+	default:
+		http.Error(w, fmt.Sprintf("%d clients ask single pods: try again", maxAsking), http.StatusServiceUnavailable)
+		return
+	}
 	pod, err := Find(m.root, id)
+	if err == nil && pod.ID != id || errdefs.IsFailedPrecondition(err) { // id is the beginning of others
+		err = fmt.Errorf("find sandbox %s: no pod of that id runs: %w", id, errdefs.ErrNotFound)
+	}
 	var text []byte
 	if err == nil {
 		text, err = pod.Ask(r.Context(), "/metrics")

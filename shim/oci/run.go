@@ -9,6 +9,7 @@ import (
 	"os/signal"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/oci/monitor"
@@ -35,7 +36,7 @@ func (r *Runtime) Run(ctx context.Context, id string, o RunOptions) (code int, e
 		return 0, r.createAndStart(creating, id, o.CreateOptions)
 	}
 	err = r.create(creating, id, o.CreateOptions, false, func(m made) (err error) {
-		if err := r.represent(m.rec, os.Getpid(), o.PIDFile); err != nil {
+		if err := r.represent(m.rec, os.Getpid(), ""); err != nil {
 			return err
 		}
 		cfg := monitor.Config{Bundle: r.dir(id), ID: id, Terminal: m.spec.Process.Terminal}
@@ -43,14 +44,20 @@ func (r *Runtime) Run(ctx context.Context, id string, o RunOptions) (code int, e
 			if creating.Err() != nil {
 				return context.Cause(creating)
 			}
-			return r.Start(ctx, id)
+			if err := r.Start(ctx, id); err != nil {
+				return err
+			}
+			return writePIDFile(o.PIDFile, os.Getpid())
 		})
 		return err
 	})
 	if err != nil || o.Keep {
 		return code, err
 	}
-	return code, r.deleteOwn(context.WithoutCancel(ctx), id)
+	if err := r.deleteOwn(context.WithoutCancel(ctx), id); err != nil {
+		log.G(ctx).WithError(err).Error("the container has ended and could not be deleted: kata-runtime delete --force " + id)
+	}
+	return code, nil
 }
 
 // deleteOwn deletes a container that has ended and that this process has represented. It
@@ -75,14 +82,32 @@ func (r *Runtime) deleteOwn(ctx context.Context, id string) error {
 // createAndStart makes a container with a monitor, and runs it. On an error nothing is
 // left.
 func (r *Runtime) createAndStart(ctx context.Context, id string, o CreateOptions) error {
+	pidFile := o.PIDFile
+	o.PIDFile = "" // it says that the container runs
 	if err := r.Create(ctx, id, o); err != nil {
 		return err
 	}
-	if err := r.Start(ctx, id); err != nil {
+	err := r.Start(ctx, id)
+	if err == nil {
+		err = r.writeMonitorsPID(pidFile, id)
+	}
+	if err != nil {
 		if deleteErr := r.Delete(context.WithoutCancel(ctx), id, true); deleteErr != nil {
 			return fmt.Errorf("%w; and its remains could not be removed: %w", err, deleteErr)
 		}
 		return err
 	}
 	return nil
+}
+
+// writeMonitorsPID writes the pid of a container's monitor to a file; "" for none.
+func (r *Runtime) writeMonitorsPID(path, id string) error {
+	if path == "" {
+		return nil
+	}
+	rec, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	return writePIDFile(path, rec.Monitor.PID)
 }

@@ -102,7 +102,11 @@ func TestRun(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	p := startRun(t, r, "c1", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil), PIDFile: pidFile}})
 	state := p.awaitRunning(t, r, "c1")
-	if data, err := os.ReadFile(pidFile); state.PID != p.cmd.Process.Pid || err != nil || string(data) != strconv.Itoa(state.PID) {
+	data, err := os.ReadFile(pidFile)
+	for deadline := time.Now().Add(patience); errors.Is(err, os.ErrNotExist) && time.Now().Before(deadline); data, err = os.ReadFile(pidFile) {
+		time.Sleep(time.Millisecond)
+	}
+	if state.PID != p.cmd.Process.Pid || err != nil || string(data) != strconv.Itoa(state.PID) {
 		t.Errorf("the container has the pid %d, its file %q, %v; want %d", state.PID, data, err, p.cmd.Process.Pid)
 	}
 	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
@@ -210,6 +214,25 @@ func TestRunFails(t *testing.T) {
 		p.ends(t, 1)
 		if !strings.Contains(p.stderr.String(), want) {
 			t.Errorf("it says %q, want %s", &p.stderr, want)
+		}
+	}
+}
+
+// A pid file says that the container runs: there is none if its start fails.
+func TestRunThatCannotStart(t *testing.T) {
+	for _, detach := range []bool{false, true} {
+		t.Setenv(shimtest.StartFailsEnv, "no such program")
+		r, pidFile := newRuntime(t), filepath.Join(t.TempDir(), "pid")
+		p := startRun(t, r, "c1", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil), PIDFile: pidFile}, Detach: detach})
+		p.ends(t, 1)
+		if !strings.Contains(p.stderr.String(), "no such program") {
+			t.Errorf("detached: %v: it says %q", detach, &p.stderr)
+		}
+		if _, err := os.Lstat(pidFile); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("detached: %v: the pid file: %v; it says %q", detach, err, &p.stderr)
+		}
+		if state, err := r.State(t.Context(), "c1"); !errdefs.IsNotFound(err) {
+			t.Errorf("detached: %v: the container is left: %+v, %v", detach, state, err)
 		}
 	}
 }

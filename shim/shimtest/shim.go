@@ -2,6 +2,7 @@ package shimtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,6 +59,15 @@ func silence(agent *fakeguest.Agent) {
 	})
 }
 
+// StartFailsEnv makes guests refuse to start processes, with its value as the error.
+const StartFailsEnv = "KATABOX_TEST_START_FAILS"
+
+func failStarts(agent *fakeguest.Agent) {
+	if why := os.Getenv(StartFailsEnv); why != "" {
+		agent.Fail("Start", errors.New(why))
+	}
+}
+
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil
@@ -81,6 +91,7 @@ func shimMain(dir string) error {
 	host := fakeguest.New(dir)
 	hang(host.Agent)
 	silence(host.Agent)
+	failStarts(host.Agent)
 	endItself(host.Agent)
 	platform := host.Platform()
 	platform.StartSpare = maker.StartSpare

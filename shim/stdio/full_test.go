@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus/hooks/test"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers"
@@ -59,4 +61,31 @@ func TestFileThatWasFull(t *testing.T) {
 	if got := string(data); !strings.HasPrefix(got, "full") || strings.Contains(got, "this too") || !strings.HasSuffix(got, "room again\n") {
 		t.Errorf("the file holds %q", got)
 	}
+}
+
+// A container that makes and takes the room for its output itself does not fill the log.
+func TestWarningsOfAFullFileAreFew(t *testing.T) {
+	logged := test.NewGlobal()
+	defer logged.Reset()
+	synctest.Test(t, func(t *testing.T) {
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		o := &outlet{fifo: file}
+		for range 1000 {
+			o.note(0, unix.ENOSPC, 2)
+			o.note(1, nil, 0)
+		}
+		if n := len(logged.AllEntries()); n != 2 {
+			t.Errorf("%d lines", n)
+		}
+		time.Sleep(warnPause)
+		o.note(0, unix.ENOSPC, 2)
+		o.note(1, nil, 0)
+		if last := logged.LastEntry(); len(logged.AllEntries()) != 4 || !strings.Contains(last.Message, "2000 bytes were lost") {
+			t.Errorf("%d lines, the last %q", len(logged.AllEntries()), last.Message)
+		}
+	})
 }

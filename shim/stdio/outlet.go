@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -29,8 +30,12 @@ type outlet struct {
 	buf     []byte
 	// gone is set when the engine's end is gone.
 	gone bool
-	// lost is how many bytes a file has not taken since it last took some.
-	lost int
+	// lost is how many bytes a file has not taken, of which the log does not have the sum
+	// yet. warned is when the log last said that it takes none; waits is set until it says
+	// that it takes some again.
+	lost   int
+	warned time.Time
+	waits  bool
 }
 
 // write writes the first n bytes of buf. When the engine's end is gone, the guest
@@ -67,20 +72,25 @@ func passes(err error) bool {
 	return errors.As(err, &errno) && errno != unix.EPIPE
 }
 
+// warnPause is the least time between two such warnings: a container may make and take the
+// room for its output itself.
+const warnPause = time.Minute
+
 // note logs, once each, that a file takes no output and that it takes some again. Of the
 // last write rest bytes were not taken.
 func (t *outlet) note(taken int, err error, rest int) {
-	if taken > 0 && t.lost > 0 {
+	if taken > 0 && t.waits {
 		log.L.Warnf("%s takes output again: %d bytes were lost", t.fifo.Name(), t.lost)
-		t.lost = 0
+		t.lost, t.waits = 0, false
 	}
 	if !passes(err) {
 		return
 	}
-	if t.lost == 0 {
-		log.L.WithError(err).Warnf("%s does not take a process's output, which is lost until it does", t.fifo.Name())
-	}
 	t.lost += rest
+	if !t.waits && time.Since(t.warned) >= warnPause {
+		log.L.WithError(err).Warnf("%s does not take a process's output, which is lost until it does", t.fifo.Name())
+		t.warned, t.waits = time.Now(), true
+	}
 }
 
 // writeSome waits until the engine's end accepts bytes, and writes as many as it

@@ -221,7 +221,7 @@ func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox,
 	}
 	if s.policy.OOMFile {
 		if err := bundle.ForgetOOM(opts.Bundle.EngineDir()); err != nil {
-			return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+			log.G(ctx).WithError(err).Warn("the container may be reported as out of memory")
 		}
 	}
 	c, err := sandbox.Create(ctx, opts, func(c *virtcontainers.Container) {

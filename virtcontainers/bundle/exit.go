@@ -2,10 +2,14 @@ package bundle
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // exitFile keeps a container's exit for "shim delete".
@@ -39,21 +43,33 @@ func SaveExit(dir string, e Exit) error {
 // memory.
 const oomFile = "oom"
 
-// SaveOOM notes in a bundle that its container ran out of memory.
+// SaveOOM notes in a bundle that its container ran out of memory. What has the note's name
+// already is left as it is: the directory is the engine's, and a container may reach it.
 func SaveOOM(dir string) error {
-	if err := os.WriteFile(filepath.Join(dir, oomFile), nil, 0o600); err != nil {
+	f, err := os.OpenFile(filepath.Join(dir, oomFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
 		return fmt.Errorf("note that the container ran out of memory: %w", err)
 	}
 	return nil
 }
 
 // ForgetOOM removes the note of an earlier container with the same bundle. It is no error
-// if there is none.
+// if there is none, which a read-only file system does not say, nor if a directory has the
+// note's name.
 func ForgetOOM(dir string) error {
-	if err := os.RemoveAll(filepath.Join(dir, oomFile)); err != nil {
-		return fmt.Errorf("forget that an earlier container ran out of memory: %w", err)
+	path := filepath.Join(dir, oomFile)
+	switch err := unix.Unlink(path); {
+	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.EROFS), errors.Is(err, unix.EISDIR):
+		return nil
+	default:
+		return fmt.Errorf("forget that an earlier container ran out of memory: %w", &os.PathError{Op: "unlink", Path: path, Err: err})
 	}
-	return nil
 }
 
 // LoadExit reads what SaveExit wrote. It fails with fs.ErrNotExist when there

@@ -51,3 +51,39 @@ func TestBadExit(t *testing.T) {
 		t.Errorf("saved where nothing is: %v", err)
 	}
 }
+
+// The note of a lack of memory touches nothing else of that name: the directory is the
+// engine's, and may be in the container's reach.
+func TestOOMNote(t *testing.T) {
+	dir := t.TempDir()
+	note, victim := filepath.Join(dir, oomFile), filepath.Join(t.TempDir(), "victim")
+	check := func(what string, err error, there bool) {
+		t.Helper()
+		if _, statErr := os.Lstat(note); err != nil || (statErr == nil) != there {
+			t.Errorf("%s: %v; the note: %v, want it there: %v", what, err, statErr, there)
+		}
+	}
+	check("forget none", ForgetOOM(dir), false)
+	check("save", SaveOOM(dir), true)
+	check("save again", SaveOOM(dir), true)
+	check("forget", ForgetOOM(dir), false)
+	if err := errors.Join(os.WriteFile(victim, []byte("text"), 0o600), os.Symlink(victim, note)); err != nil {
+		t.Fatal(err)
+	}
+	check("save over a link", SaveOOM(dir), true)
+	if text, err := os.ReadFile(victim); string(text) != "text" || err != nil {
+		t.Errorf("what the link leads to has %q, %v", text, err)
+	}
+	check("forget a link", ForgetOOM(dir), false)
+	if err := errors.Join(os.Mkdir(note, 0o700), os.WriteFile(filepath.Join(note, "data"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	check("forget a directory", ForgetOOM(dir), true)
+	check("save over a directory", SaveOOM(dir), true)
+	if _, err := os.Stat(filepath.Join(note, "data")); err != nil {
+		t.Error(err)
+	}
+	if err := SaveOOM(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("saved where nothing is: %v", err)
+	}
+}

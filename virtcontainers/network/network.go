@@ -67,6 +67,7 @@ type Network struct {
 	ids     map[string]bool
 	told    map[string]bool // what was already logged or refused
 	seen    string          // the namespace's state at the watch's last look, or the first Plug
+	owes    bool            // the last call of Watch's function failed: the next Watch repeats it; Watch's alone
 	closed  bool
 	away    bool // the VM is to have no NICs: see Unplug
 

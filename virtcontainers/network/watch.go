@@ -60,15 +60,15 @@ func (n *Network) Watch(ctx context.Context, changed func() error) error {
 // first Plug and the subscription.
 func (n *Network) watch(ctx context.Context, news news, changed func() error) error {
 	var pause time.Duration
-	var next time.Time // of the retry; zero for none
+	var next time.Time // of the retry, if one is owed; zero if nothing is, or it is due
 	for {
 		differs, err := n.differs(ctx)
 		if err != nil {
 			return err
 		}
-		if differs || !next.IsZero() && !time.Now().Before(next) {
+		if differs || n.owes && !time.Now().Before(next) {
 			pause, next = nextPause(pause, changed()), time.Time{}
-			if pause > 0 {
+			if n.owes = pause > 0; n.owes {
 				next = time.Now().Add(pause)
 			}
 		}

@@ -241,6 +241,27 @@ func TestWatchTriesAgain(t *testing.T) {
 	w.until(t, n, "eth0", "late") // nothing more has happened in the namespace
 }
 
+// A watch that is begun again makes up for what failed in the one before.
+func TestWatchAfterAFailedChange(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n := p.open(t, Options{})
+	must(t, n.Plug(t.Context(), newMachineOf(t, new(fake.Monitor))))
+	p.veth(t, "late", "10.3.0.2/24")
+	for _, result := range []error{errInjected, nil} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		calls := 0
+		err := n.Watch(ctx, func() error {
+			calls++
+			cancel()
+			return result
+		})
+		if calls != 1 || err != nil {
+			t.Errorf("%d changes, %v, of one that returns %v", calls, err, result)
+		}
+	}
+}
+
 // Events that change nothing for the guest, such as neighbours that come and go, do
 // not put off a retry.
 func TestWatchTriesAgainAmongEvents(t *testing.T) {
