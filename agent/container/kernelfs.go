@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -36,8 +37,10 @@ type kernelMounts struct {
 	mount func(kernelFS) error
 }
 
-// provide mounts the file systems from which the bind mounts are.
-func (k *kernelMounts) provide(mounts []specs.Mount) error {
+// provide mounts the file systems from which the bind mounts are. Where one cannot be
+// mounted, as with the kernel's parameter debugfs=off, a container gets its empty place, as
+// on a host.
+func (k *kernelMounts) provide(mounts []specs.Mount) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	mount := k.mount
@@ -49,10 +52,9 @@ func (k *kernelMounts) provide(mounts []specs.Mount) error {
 			continue
 		}
 		if err := mount(fs); err != nil {
-			return fmt.Errorf("mount %s at the guest's %s: %w", fs.fstype, fs.place, err)
+			log.L.WithError(err).Warnf("%s cannot be mounted at the guest's %s, which stays empty", fs.fstype, fs.place)
 		}
 	}
-	return nil
 }
 
 func (fs kernelFS) isSourceOf(m specs.Mount) bool {

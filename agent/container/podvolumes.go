@@ -3,6 +3,8 @@ package container
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -46,8 +48,13 @@ func (p *podVolumes) enter(mounts []specs.Mount) (paths []string, err error) {
 				paths = append(paths, m.Source)
 			}
 		}
-		if err == nil && wantsPropagation(m) && (common || isMemoryVolume(m.Source)) {
-			err = propagateIn(m.Source)
+		if err == nil && wantsPropagation(m) {
+			if !common {
+				common, err = isMemoryVolume(m.Source, mountTable)
+			}
+			if common && err == nil {
+				err = propagateIn(m.Source)
+			}
 		}
 		if err != nil {
 			p.leave(paths, passBarriers)
@@ -61,11 +68,27 @@ func wantsPropagation(m *specs.Mount) bool {
 	return isBind(m) && hasOption(m, "shared", "rshared", "slave", "rslave")
 }
 
+// mountTable is the agent's (proc(5)).
+const mountTable = "/proc/thread-self/mountinfo"
+
 // isMemoryVolume reports whether a source is a volume in the guest's memory. A disk's is
-// none: with a mount of a container below it, it could not be unmounted.
-func isMemoryVolume(source string) bool {
-	var info unix.Statfs_t
-	return strings.HasPrefix(source, api.GuestStorageDir+"/") && unix.Statfs(source, &info) == nil && info.Type == unix.TMPFS_MAGIC
+// none: with a mount of a container below it, it could not be unmounted. It asks the table
+// of mounts alone: what a container may have mounted on the volume need not answer.
+func isMemoryVolume(source, table string) (bool, error) {
+	if filepath.Dir(source) != api.GuestFilesDir {
+		return false, nil
+	}
+	text, err := os.ReadFile(table)
+	if err != nil {
+		return false, fmt.Errorf("find volume %s among the mounts: %w", source, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		mount, fs, _ := strings.Cut(line, " - ")
+		if fields := strings.Fields(mount); len(fields) > 4 && fields[4] == source {
+			return strings.HasPrefix(fs, "tmpfs "), nil // the first; later ones are on it
+		}
+	}
+	return false, nil
 }
 
 // propagateIn makes the agent's mount of a volume shared, so that what a container with

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/internal/ownthread"
 )
 
@@ -225,5 +226,34 @@ func TestPodVolumeConcurrently(t *testing.T) {
 	users.Wait()
 	if len(p.used) != 0 {
 		t.Errorf("used: %v", p.used)
+	}
+}
+
+// A volume in memory is known by the table of mounts, whatever is mounted on it.
+func TestMemoryVolume(t *testing.T) {
+	table := filepath.Join(t.TempDir(), "mountinfo")
+	text := ""
+	for _, line := range []string{
+		"21 1 0:5 / / rw - rootfs rootfs rw",
+		"30 21 0:40 / FILES/1 rw,relatime shared:7 - tmpfs none rw,mode=755",
+		"31 30 0:41 / FILES/1 rw - fuse.s3fs bucket rw",
+		"32 21 7:0 / FILES/2 rw - ext4 /dev/loop0 rw",
+		"33 21 0:43 / FILES/3/in rw - tmpfs none rw",
+	} {
+		text += strings.ReplaceAll(line, "FILES", api.GuestFilesDir) + "\n"
+	}
+	if err := os.WriteFile(table, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]bool{
+		api.GuestFilesDir + "/1": true, api.GuestFilesDir + "/2": false, api.GuestFilesDir + "/3": false, api.GuestFilesDir + "/3/in": false,
+		api.GuestFilesDir + "/9": false, api.GuestStorageDir + "/1": false,
+	} {
+		if got, err := isMemoryVolume(source, table); got != want || err != nil {
+			t.Errorf("%s: %v, %v", source, got, err)
+		}
+	}
+	if _, err := isMemoryVolume(api.GuestFilesDir+"/1", "/nowhere"); err == nil {
+		t.Error("a table that cannot be read is no error")
 	}
 }

@@ -161,7 +161,8 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 	}
 	fitNoswap(spec.Mounts, takesNoswap)
 	fitTmpfs(spec.Mounts, spec.Linux.Resources, totalMemory())
-	if err := errors.Join(r.kernelFS.provide(spec.Mounts), checkSources(spec.Mounts)); err != nil {
+	r.kernelFS.provide(spec.Mounts)
+	if err := checkSources(spec.Mounts); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", at.ID, err)
 	}
 	if limits := spec.Linux.Resources; limits != nil {

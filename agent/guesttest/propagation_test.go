@@ -13,7 +13,7 @@ import (
 // others.
 func TestGuestMountsInVolumes(t *testing.T) {
 	m := guestOnly(t)
-	volume := api.GuestStorageDir + "/propagated"
+	volume := api.GuestFilesDir + "/1" // as the host names a pod's volumes (guestfs, podVolumes)
 	m.mustAdd(t, &api.Storage{Driver: "tmpfs", Target: volume, Options: []string{"mode=0755"}})
 	with := func(propagation, script string) *specs.Spec {
 		spec := shell(script)
@@ -34,7 +34,7 @@ func TestGuestMountsInVolumes(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", id, r, want)
 		}
 	}
-	if r := m.run(t, "later", with("rslave", "ls /v/in")); r.out != "file\n" {
+	if r := m.run(t, "app-later", with("rslave", "ls /v/in")); r.out != "file\n" {
 		t.Errorf("a later container: %+v", r)
 	}
 }
