@@ -29,6 +29,8 @@ type TemplateOrder struct {
 type KeepOrder struct {
 	Store factory.Store
 	Key   factory.Key
+	// Sum is the template's, as factory.Lent has it.
+	Sum uint32
 	// Memory is the sealed memory. The caller owns the file; the process must have its own
 	// duplicate before StartKeeper returns.
 	Memory *os.File

@@ -143,7 +143,7 @@ func (s *stock) keep(ctx context.Context, from ofTemplate) {
 		return
 	}
 	defer memory.Close() // the process has its own
-	if err := s.platform.StartKeeper(KeepOrder{Store: s.templates, Key: from.key, Memory: memory, Home: s.home}); err != nil {
+	if err := s.platform.StartKeeper(KeepOrder{Store: s.templates, Key: from.key, Sum: from.copied.Sum, Memory: memory, Home: s.home}); err != nil {
 		entry.WithError(err).Warn("the template's memory is not kept for the next pods")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/katabox/katabox/virtcontainers/factory"
@@ -13,9 +14,13 @@ import (
 const keeperName = "kata-keeper"
 
 // Keep is the keeper. args are the command-line arguments after KeeperCommand: the
-// store's directory, and the template's key. SIGTERM ends it.
+// store's directory, the template's key, and the sum of its memory. SIGTERM ends it.
 func Keep(ctx context.Context, args []string) error {
-	if len(args) != 2 {
+	if len(args) != 3 {
+		return errNotByHand
+	}
+	sum, err := strconv.ParseUint(args[2], 10, 32)
+	if err != nil {
 		return errNotByHand
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
@@ -24,5 +29,5 @@ func Keep(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(factory.Store{Dir: args[0]}.Keep(ctx, factory.Key(args[1]), memory), memory.Close())
+	return errors.Join(factory.Store{Dir: args[0]}.Keep(ctx, factory.Key(args[1]), uint32(sum), memory), memory.Close())
 }

@@ -79,7 +79,7 @@ func TestStartKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer open.Close()
-	if err := StartKeeper(virtcontainers.KeepOrder{Store: s, Key: key, Memory: lent.File, Home: home}); err != nil {
+	if err := StartKeeper(virtcontainers.KeepOrder{Store: s, Key: key, Sum: lent.Sum, Memory: lent.File, Home: home}); err != nil {
 		t.Fatal(err)
 	}
 	keeper := keeperOf(t, s, true)
@@ -116,7 +116,7 @@ func TestStartKeeper(t *testing.T) {
 
 // A keeper is started by shims alone.
 func TestKeeperByHand(t *testing.T) {
-	for _, args := range [][]string{nil, {"/store", "key"}} {
+	for _, args := range [][]string{nil, {"/store", "key", "x"}, {"/store", "key", "1"}} {
 		if err := Keep(t.Context(), args); !errors.Is(err, errNotByHand) {
 			t.Errorf("%q: %v", args, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -66,7 +67,7 @@ func StartSpare(order virtcontainers.TemplateOrder) error {
 // StartKeeper is virtcontainers.Platform's: it starts a process that keeps a template's
 // memory, and which outlives this one.
 func StartKeeper(order virtcontainers.KeepOrder) error {
-	cmd := command(order.Memory, order.Home, KeeperCommand, order.Store.Dir, string(order.Key))
+	cmd := command(order.Memory, order.Home, KeeperCommand, order.Store.Dir, string(order.Key), strconv.FormatUint(uint64(order.Sum), 10))
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the process that keeps a template's memory: %w", err)
 	}

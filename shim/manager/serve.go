@@ -79,7 +79,8 @@ func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, l
 	}
 	platform.Owner = p.owner()
 	if engine.For(p.Namespace, p.GRPCAddress).NoPool || p.schedCore {
-		platform.StartSpare = nil // it would not be claimed
+		// A spare would not be claimed, and a keeper would stay in its caller's cgroup.
+		platform.StartSpare, platform.StartKeeper = nil, nil
 	}
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)

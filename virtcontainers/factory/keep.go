@@ -31,13 +31,15 @@ const (
 // Keep lends a template's sealed memory from this process, the template's keeper,
 // between pods: the next one need not copy it. It returns when the template has not been
 // used for ten minutes, is removed, or does not fit any more, or when the memory has grown
-// by more than 128 MiB. It fails with errdefs.ErrAlreadyExists if the template has a keeper.
-// Removing the template kills this process.
-func (s Store) Keep(ctx context.Context, key Key, memory *os.File) error {
+// by more than 128 MiB. sum is the template's whose memory it is (Lent.Sum). It fails with
+// errdefs.ErrAlreadyExists if the template has a keeper, and with
+// errdefs.ErrFailedPrecondition if the key is another template's now. Removing the template
+// kills this process.
+func (s Store) Keep(ctx context.Context, key Key, sum uint32, memory *os.File) error {
 	if !isKey(string(key)) || !memfile.Sealed(memory) {
 		return fmt.Errorf("keep memory of template %q: not a key, or the memory is not sealed: %w", key, errdefs.ErrInvalidArgument)
 	}
-	path, err := s.signKeeper(key, memory)
+	path, err := s.signKeeper(key, sum, memory)
 	if err != nil {
 		return fmt.Errorf("keep memory of template %s: %w", key, err)
 	}
@@ -49,7 +51,14 @@ func (s Store) Keep(ctx context.Context, key Key, memory *os.File) error {
 }
 
 // signKeeper notes that this process is the template's keeper, and returns the note.
-func (s Store) signKeeper(key Key, memory *os.File) (path string, err error) {
+func (s Store) signKeeper(key Key, sum uint32, memory *os.File) (path string, err error) {
+	rec, err := readRecord(filepath.Join(s.Dir, string(key)))
+	if err != nil {
+		return "", err
+	}
+	if rec.MemorySum != sum {
+		return "", fmt.Errorf("it was made again: %w", errdefs.ErrFailedPrecondition)
+	}
 	dir := filepath.Join(s.Dir, string(key), lendersDir)
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -60,7 +69,7 @@ func (s Store) signKeeper(key Key, memory *os.File) (path string, err error) {
 		return "", fmt.Errorf("process %d keeps it: %w", k.PID, errdefs.ErrAlreadyExists)
 	}
 	path = notePath(dir, memory)
-	return path, sign(path, memory, true)
+	return path, sign(path, memory, note{Sum: sum, Keeper: true})
 }
 
 // awaitDisuse waits until the memory is not worth keeping, or ctx ends.
@@ -92,7 +101,12 @@ func keeperIn(dir string) (persist.Process, bool) {
 	}
 	for _, e := range entries {
 		n, err := readNote(filepath.Join(dir, e.Name()))
-		if err == nil && n.Keeper && n.Process.Alive() {
+		if err != nil || !n.Keeper {
+			continue
+		}
+		// A note may be older than the host's start, and its process another one.
+		if place, err := n.find(); err == nil {
+			_ = place.Close() // nothing was written
 			return n.Process, true
 		}
 	}

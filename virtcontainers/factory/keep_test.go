@@ -2,6 +2,7 @@ package factory
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
 // keeperEnv makes this program, run again, the keeper of the template with that key, in the
@@ -23,7 +25,11 @@ const keeperEnv, keeperStoreEnv = "KATABOX_TEST_KEEPER", "KATABOX_TEST_KEEPER_ST
 
 func beKeeper(key Key) {
 	s := Store{Dir: os.Getenv(keeperStoreEnv)}
-	if err := s.Keep(context.Background(), key, os.NewFile(3, "memory")); err != nil {
+	rec, err := readRecord(filepath.Join(s.Dir, string(key)))
+	if err == nil {
+		err = s.Keep(context.Background(), key, rec.MemorySum, os.NewFile(3, "memory"))
+	}
+	if err != nil {
 		panic(err)
 	}
 }
@@ -74,7 +80,7 @@ func TestKeep(t *testing.T) {
 	}
 	defer memory.Close()
 	keeper := startKeeper(t, s, key, memory)
-	if err := s.Keep(t.Context(), key, memory); !errdefs.IsAlreadyExists(err) {
+	if err := s.Keep(t.Context(), key, first.Sum, memory); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("a second keeper: %v", err)
 	}
 	want := inode(t, memory)
@@ -127,11 +133,12 @@ func TestKeeperEnds(t *testing.T) {
 		before, later func(t *testing.T, s Store, key Key)
 		after         time.Duration
 	}{
-		"not used":         {after: keepLife + keepLook},
-		"used again":       {later: func(t *testing.T, s Store, key Key) { age(t, s, key, 0) }, after: keepLife + keepLife/2 + keepLook},
-		"long not used":    {before: func(t *testing.T, s Store, key Key) { age(t, s, key, keepLife+time.Second) }},
-		"does not fit":     {later: change, after: keepLife/2 + keepLook},
-		"directory erased": {later: func(t *testing.T, s Store, _ Key) { must(t, os.RemoveAll(s.Dir)) }, after: keepLife/2 + keepLook},
+		"not used":           {after: keepLife + keepLook},
+		"used again":         {later: func(t *testing.T, s Store, key Key) { age(t, s, key, 0) }, after: keepLife + keepLife/2 + keepLook},
+		"used in the future": {before: func(t *testing.T, s Store, key Key) { age(t, s, key, -24*time.Hour) }},
+		"long not used":      {before: func(t *testing.T, s Store, key Key) { age(t, s, key, keepLife+time.Second) }},
+		"does not fit":       {later: change, after: keepLife/2 + keepLook},
+		"directory erased":   {later: func(t *testing.T, s Store, _ Key) { must(t, os.RemoveAll(s.Dir)) }, after: keepLife/2 + keepLook},
 		"template removed, by this process": {
 			later: func(t *testing.T, s Store, key Key) { must(t, s.Remove(key)) }, after: keepLife/2 + keepLook,
 		},
@@ -146,7 +153,7 @@ func TestKeeperEnds(t *testing.T) {
 				began := time.Now()
 				ended := make(chan time.Duration, 1)
 				go func() {
-					must(t, s.Keep(t.Context(), key, lent.File))
+					must(t, s.Keep(t.Context(), key, lent.Sum, lent.File))
 					ended <- time.Since(began)
 				}()
 				if tt.later != nil {
@@ -203,9 +210,10 @@ func must(t *testing.T, err error) {
 func TestKeepRefuses(t *testing.T) {
 	s, key, tpl, lent := made(t)
 	for name, try := range map[string]func() error{
-		"memory that can change": func() error { return s.Keep(t.Context(), key, tpl.Memory) },
-		"not a key":              func() error { return s.Keep(t.Context(), "../x", lent.File) },
-		"no such template":       func() error { return Store{Dir: t.TempDir()}.Keep(t.Context(), key, lent.File) },
+		"memory that can change": func() error { return s.Keep(t.Context(), key, lent.Sum, tpl.Memory) },
+		"not a key":              func() error { return s.Keep(t.Context(), "../x", lent.Sum, lent.File) },
+		"no such template":       func() error { return Store{Dir: t.TempDir()}.Keep(t.Context(), key, lent.Sum, lent.File) },
+		"another template's":     func() error { return s.Keep(t.Context(), key, lent.Sum+1, lent.File) },
 	} {
 		if err := try(); err == nil {
 			t.Errorf("%s: no error", name)
@@ -213,5 +221,51 @@ func TestKeepRefuses(t *testing.T) {
 	}
 	if k := s.info(key).Keeper; k != 0 {
 		t.Errorf("process %d keeps it", k)
+	}
+}
+
+// A template that was made again under the same key has other memory than the one before,
+// even if a pod of that still lends it.
+func TestMemoryOfAnEarlierTemplate(t *testing.T) {
+	s, key, _, earlier := made(t)
+	must(t, s.Remove(key))
+	must(t, os.MkdirAll(filepath.Join(s.Dir, string(key), lendersDir), 0o700))
+	other := &Template{Memory: earlier.File, MemorySum: earlier.Sum + 1}
+	must(t, sign(notePath(filepath.Join(s.Dir, string(key), lendersDir), earlier.File), earlier.File, note{Sum: earlier.Sum}))
+	if f := borrow(filepath.Join(s.Dir, string(key), lendersDir), other); f != nil {
+		t.Error("it gets the earlier one's memory")
+		_ = f.Close()
+	}
+}
+
+// Only what has the memory is killed as its keeper: a note may be older than the host's
+// start.
+func TestKeeperThatIsAnotherProcess(t *testing.T) {
+	s, key, _, lent := made(t)
+	sleep := exec.Command("sleep", "60")
+	must(t, sleep.Start())
+	t.Cleanup(func() { _, _ = sleep.Process.Kill(), sleep.Wait() })
+	self, err := persist.Identify(sleep.Process.Pid)
+	must(t, err)
+	text, err := json.Marshal(note{Process: self, FD: 0, Dev: 1, Ino: 1, Sum: lent.Sum, Keeper: true})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(s.Dir, string(key), lendersDir, "1-0"), text, 0o600))
+	if k := s.info(key).Keeper; k != 0 {
+		t.Errorf("process %d is taken for the keeper", k)
+	}
+	must(t, s.Remove(key))
+	if !self.Alive() {
+		t.Error("it was killed")
+	}
+}
+
+// The keeper of a template whose removal was killed halfway ends with what is left.
+func TestKeeperOfAHalfRemovedTemplate(t *testing.T) {
+	s, key, _, lent := made(t)
+	keeper := startKeeper(t, s, key, lent.File)
+	must(t, os.Rename(filepath.Join(s.Dir, string(key)), filepath.Join(s.Dir, makingPrefix+"x")))
+	must(t, s.RemoveAll())
+	if err := keeper.Wait(); err == nil {
+		t.Error("it has ended by itself")
 	}
 }

@@ -36,7 +36,9 @@ type Lent struct {
 	File *os.File
 	// Copied is set if no other process had the memory: this one has made it.
 	Copied bool
-	note   string
+	// Sum is the template's (Template.MemorySum).
+	Sum  uint32
+	note string
 	// filled is closed after err is set.
 	filled chan struct{}
 	err    error
@@ -47,6 +49,8 @@ type note struct {
 	Process  persist.Process
 	FD       int
 	Dev, Ino uint64
+	// Sum is the template's: another one of the same key has other memory.
+	Sum uint32
 	// Keeper is set for a process that has it for others alone (Keep).
 	Keeper bool `json:",omitempty"`
 }
@@ -75,7 +79,7 @@ func (s Store) lend(dir string, key Key, t *Template) (*Lent, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := borrow(dir, t.Memory)
+	file := borrow(dir, t)
 	fill, copied := func() error { return nil }, file == nil
 	if copied {
 		if file, err = blankFor(key, t); err != nil {
@@ -83,7 +87,7 @@ func (s Store) lend(dir string, key Key, t *Template) (*Lent, error) {
 		}
 		fill = func() error { return memfile.Fill(file, t.Memory, t.MemorySum) }
 	}
-	l := &Lent{File: file, Copied: copied, note: notePath(dir, file), filled: make(chan struct{})}
+	l := &Lent{File: file, Copied: copied, Sum: t.MemorySum, note: notePath(dir, file), filled: make(chan struct{})}
 	go l.fill(fill, lock)
 	return l, nil
 }
@@ -103,7 +107,7 @@ func (l *Lent) fill(fill func() error, lock *os.File) {
 	defer close(l.filled)
 	defer lock.Close()
 	if l.err = fill(); l.err == nil {
-		_ = sign(l.note, l.File, false)
+		_ = sign(l.note, l.File, note{Sum: l.Sum})
 	}
 }
 
@@ -156,14 +160,14 @@ func lockDir(dir string) (*os.File, error) {
 
 // borrow opens the sealed memory of another process, nil if none has it. Notes
 // that are wrong are removed.
-func borrow(dir string, memory *os.File) *os.File {
+func borrow(dir string, t *Template) *os.File {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if f, err := openNoted(path, memory); err == nil {
+		if f, err := openNoted(path, t); err == nil {
 			return f
 		}
 		_ = os.Remove(path)
@@ -173,12 +177,12 @@ func borrow(dir string, memory *os.File) *os.File {
 
 // openNoted opens what a note names, if it is still there. Only root can write
 // notes; the checks are for processes that died, and whose id is another's.
-func openNoted(path string, memory *os.File) (*os.File, error) {
+func openNoted(path string, t *Template) (*os.File, error) {
 	n, err := readNote(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := n.open(memory)
+	f, err := n.open(t)
 	if err != nil {
 		return nil, fmt.Errorf("open memory of process %d: %w", n.Process.PID, err)
 	}
@@ -199,53 +203,74 @@ func readNote(path string) (note, error) {
 	return n, err
 }
 
-// open opens what the note names, if that is memory of the size of a template's. It
-// opens nothing else for reading: the open of a FIFO could wait for its writer, that of
-// a device do something.
-func (n note) open(memory *os.File) (*os.File, error) {
+var errOtherFile = errors.New("it is another file")
+
+// find opens what the note names as a mere place (O_PATH), if it is still that.
+func (n note) find() (*os.File, error) {
 	place, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", n.Process.PID, n.FD), unix.O_PATH, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer place.Close()
-	var st, want unix.Stat_t
-	err = errors.Join(unix.Fstat(int(place.Fd()), &st), unix.Fstat(int(memory.Fd()), &want))
-	if err != nil {
-		return nil, os.NewSyscallError("fstat", err)
+	var st unix.Stat_t
+	if err := unix.Fstat(int(place.Fd()), &st); err != nil {
+		return nil, errors.Join(os.NewSyscallError("fstat", err), place.Close())
 	}
-	other := errors.New("it is another file")
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != n.Dev || st.Ino != n.Ino || st.Size != want.Size || !n.Process.Alive() {
-		return nil, other
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != n.Dev || st.Ino != n.Ino || !n.Process.Alive() {
+		return nil, errors.Join(errOtherFile, place.Close())
+	}
+	return place, nil
+}
+
+// open opens what the note names, if that is memory of a template. It opens nothing else
+// for reading: the open of a FIFO could wait for its writer, that of a device do something.
+func (n note) open(t *Template) (*os.File, error) {
+	place, err := n.find()
+	if err != nil {
+		return nil, err
+	}
+	defer place.Close()
+	got, err := place.Stat()
+	want, wantErr := t.Memory.Stat()
+	if err := errors.Join(err, wantErr); err != nil {
+		return nil, err
+	}
+	if n.Sum != t.MemorySum || got.Size() != want.Size() {
+		return nil, errOtherFile
 	}
 	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", place.Fd()), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
 	if !memfile.Sealed(f) {
-		return nil, errors.Join(other, f.Close())
+		return nil, errors.Join(errOtherFile, f.Close())
 	}
 	return f, nil
 }
 
-// sign notes that this process has the memory open as file. On an error nothing is left.
-func sign(path string, file *os.File, keeper bool) error {
+// sign completes a note, that this process has the memory open as file, and writes it. Who
+// reads it without the lock sees all of it or nothing. On an error nothing is left.
+func sign(path string, file *os.File, n note) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	self, err := persist.Identify(os.Getpid())
+	var err error
+	if n.Process, err = persist.Identify(os.Getpid()); err != nil {
+		return err
+	}
+	n.FD, n.Dev, n.Ino = int(file.Fd()), st.Dev, st.Ino
+	text, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(note{Process: self, FD: int(file.Fd()), Dev: st.Dev, Ino: st.Ino, Keeper: keeper})
+	unfinished := path + ".new"
+	if err = os.WriteFile(unfinished, text, 0o600); err == nil {
+		err = os.Rename(unfinished, path)
+	}
 	if err != nil {
-		return err
+		_ = os.Remove(unfinished) // it may be there in part
 	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		_ = os.Remove(path) // it may be there in part
-		return err
-	}
-	return nil
+	return err
 }
 
 // Close ends lending, once the file is filled. Machines that have the memory keep

@@ -216,7 +216,9 @@ func (s Store) tidy() error {
 			old = !ok || time.Since(f.At) > forgetAfter
 		}
 		if old {
-			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
+			dir := filepath.Join(s.Dir, e.Name())
+			// Of a template whose removal was killed, or is under way.
+			errs = append(errs, endKeeper(filepath.Join(dir, lendersDir)), os.RemoveAll(dir))
 		}
 	}
 	infos, err := s.List()
@@ -276,7 +278,7 @@ func (i Info) lives(unused, changed time.Duration) bool {
 	if !i.Current {
 		unused = changed
 	}
-	return time.Since(i.Used) <= unused
+	return time.Since(i.Used).Abs() <= unused // the clock may have been set back
 }
 
 // isKey reports whether name is a template's, not something else in the

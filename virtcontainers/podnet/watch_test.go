@@ -36,6 +36,7 @@ func TestWatchOutlastsALack(t *testing.T) {
 			p.Watch(ctx, nil)
 		}()
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if links.watches != 4 {
 			t.Errorf("%d watches were begun, want 3 that fail and one more", links.watches)
 		}
