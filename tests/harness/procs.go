@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -134,7 +135,7 @@ func owned(tag string, root int) ([]Proc, error) {
 		if p.PID == root || p.PID == self || (p.State == 'Z' && p.PPID == self) {
 			continue
 		}
-		p.ofMaker = background[p.Comm] || background[procs[p.PPID].Comm]
+		p.ofMaker = p.inBackground() || procs[p.PPID].inBackground()
 		orphan := p.PPID == self && p.Kind() != KindOther && !p.ofMaker // those of another daemon have this parent too
 		if descends(procs, p) || orphan {
 			found = append(found, p)
@@ -147,6 +148,13 @@ func owned(tag string, root int) ([]Proc, error) {
 // template maker and the keeper of its memory (shim/maker), and a spare that no pod has
 // claimed (shim/spare).
 var background = map[string]bool{"kata-template": true, "kata-keeper": true, "kata-spare": true}
+
+// inBackground reports whether it is one of those, or will give itself that name: until then
+// its command line says so.
+func (p Proc) inBackground() bool {
+	words := strings.Fields(p.Args)
+	return background[p.Comm] || p.Comm == "exe" && len(words) > 1 && slices.Contains([]string{"make-template", "keep-template", "spare"}, words[1])
+}
 
 func descends(procs map[int]Proc, p Proc) bool {
 	for range 64 { // no chain of ours is deeper; the table may hold a cycle
