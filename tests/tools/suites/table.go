@@ -133,7 +133,7 @@ func units(tier string, packages []string) []suite {
 	}
 	if tier == tierAll {
 		rows = append(rows, suite{ // the seeds of all targets are among the units
-			name: "fuzz", command: []string{"go", "run", "./tests/tools/fuzz", "-json", "-time", "5s", "-one-in", "8"},
+			name: "fuzz", command: []string{"go", "run", "./tests/tools/fuzz", "-json", "-time", "5s", "-one-in", "12"},
 			events: true, once: true, timeout: 20 * time.Minute,
 		})
 	}
@@ -186,9 +186,9 @@ func allMachines(tests map[string][]testFunc) []suite {
 		// What depends on the machine alone runs with the newest release.
 		tests: without(names(containerd, "each", "eachOwn"), crowded), needs: engines, vm: true, timeout: 25 * time.Minute,
 	}
-	rows := []suite{{ // one in two cases of the conformance suite
+	rows := []suite{{ // one in three cases of the conformance suite
 		name: "cri", packages: []string{"./tests/cri"}, tests: without(names(tests["cri"]), churn),
-		env: []string{drawnOnce("KATABOX_TEST_CRI_DRAW", "2/")}, needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
+		env: []string{drawnOnce("KATABOX_TEST_CRI_DRAW", "3/")}, needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
 	}}
 	// chaos and hostile mostly wait: each is to run beside a suite that computes.
 	parts := sharded(newest, 3)
@@ -229,7 +229,7 @@ func isOrdinary(name string) bool {
 // chaos plays one in three pairs of a moment and a victim.
 func chaos() []suite {
 	return []suite{{
-		name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=3", drawnOnce("KATABOX_CHAOS_SEED", "")},
+		name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=5", drawnOnce("KATABOX_CHAOS_SEED", "")},
 		needs: engines, vm: true, timeout: 30 * time.Minute,
 	}}
 }
