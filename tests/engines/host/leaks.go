@@ -41,7 +41,8 @@ func vmProcesses() ([]string, error) {
 		line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
 		words := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
 		isKata := strings.Contains(words, "containerd-shim-kata-v2") || strings.HasPrefix(string(comm), "qemu-system")
-		if isKata && words != "" { // a zombie has none
+		isKeeper := strings.Contains(words, "containerd-shim-kata-v2 keep-template ") // stays as long as its template
+		if isKata && !isKeeper && words != "" { // a zombie has none
 			found = append(found, filepath.Dir(name)+" "+words)
 		}
 	}
