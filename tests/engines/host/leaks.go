@@ -42,7 +42,7 @@ func vmProcesses() ([]string, error) {
 		words := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
 		isKata := strings.Contains(words, "containerd-shim-kata-v2") || strings.HasPrefix(string(comm), "qemu-system")
 		isKeeper := strings.Contains(words, "containerd-shim-kata-v2 keep-template ") // stays as long as its template
-		if isKata && !isKeeper && words != "" { // a zombie has none
+		if isKata && !isKeeper && words != "" {                                       // a zombie has none
 			found = append(found, filepath.Dir(name)+" "+words)
 		}
 	}
