@@ -3,9 +3,12 @@ package maker
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os/signal"
 	"strconv"
 	"syscall"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/virtcontainers/factory"
 )
@@ -29,5 +32,9 @@ func Keep(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(factory.Store{Dir: args[0]}.Keep(ctx, factory.Key(args[1]), uint32(sum), memory), memory.Close())
+	err = factory.Store{Dir: args[0]}.Keep(ctx, factory.Key(args[1]), uint32(sum), memory)
+	if errdefs.IsAlreadyExists(err) || errdefs.IsFailedPrecondition(err) || errors.Is(err, fs.ErrNotExist) {
+		err = nil // it has a keeper, was made again, or was removed: there is nothing to keep
+	}
+	return errors.Join(err, memory.Close())
 }

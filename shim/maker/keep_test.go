@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus/hooks/test"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers"
@@ -120,5 +121,38 @@ func TestKeeperByHand(t *testing.T) {
 		if err := Keep(t.Context(), args); !errors.Is(err, errNotByHand) {
 			t.Errorf("%q: %v", args, err)
 		}
+	}
+}
+
+// A keeper that fails is not silent; one that has nothing to keep has not failed.
+func TestFailedKeeper(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a keeper's OOM score needs root where this process's is higher")
+	}
+	s, key, lent := madeTemplate(t)
+	home, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	logged := test.NewGlobal()
+	defer logged.Reset()
+	order := virtcontainers.KeepOrder{Store: s, Key: key, Sum: lent.Sum + 1, Memory: lent.File, Home: home} // was made again
+	bad := order
+	bad.Key = "none"
+	for _, o := range []virtcontainers.KeepOrder{order, bad} {
+		if err := StartKeeper(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); len(logged.AllEntries()) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is logged")
+		}
+	}
+	if all := logged.AllEntries(); len(all) != 1 || all[0].Data["template"] != factory.Key("none") {
+		t.Errorf("logged %+v", all)
+	}
+	if err := lent.Close(); err != nil {
+		t.Error(err)
 	}
 }

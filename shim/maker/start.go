@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers"
@@ -71,7 +72,12 @@ func StartKeeper(order virtcontainers.KeepOrder) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the process that keeps a template's memory: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // reaps it, if this process still runs
+	go func() { // while this process runs
+		// A signal ends it when the template is removed.
+		if err := cmd.Wait(); err != nil && cmd.ProcessState.Exited() {
+			log.L.WithError(err).WithField("template", order.Key).Warn("the process that keeps a template's memory has failed: the next pod copies it again")
+		}
+	}()
 	return nil
 }
 
