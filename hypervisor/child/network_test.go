@@ -10,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/internal/fdtest"
 	"github.com/katabox/katabox/internal/ownthread"
 )
 
@@ -89,7 +91,7 @@ func TestNoNetworkNamespace(t *testing.T) {
 	if err := errors.Join(unix.Mkfifo(fifo, 0o600), os.WriteFile(file, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	before := openFiles(t)
+	before := fdtest.Open(t)
 	for path, want := range map[string]error{
 		filepath.Join(dir, "gone"): os.ErrNotExist,
 		file:                       unix.EINVAL,
@@ -106,16 +108,7 @@ func TestNoNetworkNamespace(t *testing.T) {
 			t.Errorf("%s: the child was started", path)
 		}
 	}
-	if after := openFiles(t); after != before {
-		t.Errorf("%d open files, %d before", after, before)
+	if diff := cmp.Diff(before, fdtest.Open(t)); diff != "" {
+		t.Errorf("open files: %s", diff)
 	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }

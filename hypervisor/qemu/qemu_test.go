@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/fdtest"
 )
 
 // qemuPath finds QEMU or skips the test.
@@ -279,29 +280,14 @@ func TestNothingLeaks(t *testing.T) {
 		}
 	}
 	cycle(0) // at first the runtime opens its own files
-	before := openFiles(t)
+	before := fdtest.Open(t)
 	for i := range 20 {
 		cycle(i)
 	}
-	if diff := cmp.Diff(before, openFiles(t)); diff != "" {
+	if diff := cmp.Diff(before, fdtest.Open(t)); diff != "" {
 		t.Errorf("open files: %s", diff)
 	}
 	goleak.VerifyNone(t)
-}
-
-func openFiles(t *testing.T) map[string]int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	kinds := make(map[string]int)
-	for _, e := range entries {
-		target, _ := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
-		kind, _, _ := strings.Cut(target, ":[")
-		kinds[kind]++
-	}
-	return kinds
 }
 
 func TestLargeReply(t *testing.T) {

@@ -1,12 +1,13 @@
 package vhostuser
 
 import (
-	"os"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
+	"github.com/katabox/katabox/internal/fdtest"
 )
 
 // FuzzServe is a front end that sends anything, with descriptors of the right
@@ -48,7 +49,7 @@ func lonely(f *testing.F, end int) int {
 
 // send serves a device, and sends it the input's messages.
 func send(t *testing.T, d Device, kinds []int, input []byte) {
-	before := openFiles(t)
+	before := fdtest.Open(t)
 	front, ended := serve(t, d)
 	// Few enough that the replies, which are not read, fit into the socket.
 	for n := 0; len(input) >= 5 && n < 100; n++ {
@@ -68,15 +69,7 @@ func send(t *testing.T, d Device, kinds []int, input []byte) {
 	}
 	front.Close()
 	_ = await(t, ended)
-	if after := openFiles(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+	if diff := cmp.Diff(before, fdtest.Open(t)); diff != "" {
+		t.Errorf("descriptors: %s", diff)
 	}
-}
-
-func openFiles(t *testing.T) int {
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(files)
 }

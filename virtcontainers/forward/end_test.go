@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/internal/fdtest"
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
@@ -316,20 +319,13 @@ func TestDescriptors(t *testing.T) {
 			t.Error("a namespace of another kind was taken")
 		}
 	}
-	count := func() int {
-		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(open)
-	}
 	t.Run("first", use) // so that the process's one-time descriptors, such as the poller's, exist
-	before := count()
+	before := fdtest.Open(t)
 	for range 3 {
 		t.Run("again", use)
 	}
-	if after := count(); after != before {
-		t.Errorf("%d descriptors are open, %d before", after, before)
+	if diff := cmp.Diff(before, fdtest.Open(t)); diff != "" {
+		t.Errorf("descriptors: %s", diff)
 	}
 }
 

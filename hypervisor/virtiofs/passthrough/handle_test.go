@@ -5,9 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+	"github.com/katabox/katabox/internal/fdtest"
 )
 
 // nullFD opens a descriptor that the caller closes, or something does for it.
@@ -26,7 +28,7 @@ func TestOpenDuringReset(t *testing.T) {
 	root := shareOf(t)
 	defer root.Close()
 	fs := newFS(t, root)
-	before := openFiles(t)
+	before := fdtest.Open(t)
 	stop := make(chan struct{})
 	var opening sync.WaitGroup
 	for range 4 {
@@ -57,8 +59,8 @@ func TestOpenDuringReset(t *testing.T) {
 	close(stop)
 	opening.Wait()
 	fs.reset()
-	if after := openFiles(t); after != before {
-		t.Errorf("%d descriptors are open, %d before", after, before)
+	if diff := cmp.Diff(before, fdtest.Open(t)); diff != "" {
+		t.Errorf("descriptors: %s", diff)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+	"github.com/katabox/katabox/internal/fdtest"
 )
 
 // onThread calls f on a thread whose working directory is its descriptors, as
@@ -256,10 +257,10 @@ func FuzzLoad(f *testing.F) {
 	f.Add(stateOf([]savedNode{{id: 3, parent: 9, kind: directory, name: "l"}, {id: 9, parent: 3, kind: directory, name: "d"}}, nil))
 	f.Add(stateOf([]savedNode{{id: 2, parent: 1, lookups: 1, kind: regular, name: "g"}, {id: 4}}, []savedHandle{{id: 5, node: 4, closed: true}}))
 	f.Fuzz(func(t *testing.T, state []byte) {
-		before := openFiles(t)
+		before := fdtest.Open(t)
 		reload(t, share, state)
-		if after := openFiles(t); after != before {
-			t.Errorf("%d descriptors before, %d after", before, after)
+		if diff := cmp.Diff(before, fdtest.Open(t)); diff != "" {
+			t.Errorf("descriptors: %s", diff)
 		}
 		if text, err := os.ReadFile(filepath.Join(share.Name(), "d", "f")); err != nil || string(text) != "text" {
 			t.Fatalf("the file has %q, %v", text, err)
@@ -299,15 +300,6 @@ func reload(t *testing.T, share *os.File, state []byte) {
 		}
 		state = same
 	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(files)
 }
 
 // The class says whether the state is wrong, or belongs to another version.
