@@ -33,7 +33,13 @@ type machine struct {
 // newMachine serves a directory to a machine that has not started.
 func newMachine(t *testing.T, dir string) *machine {
 	t.Helper()
-	s, f := serveDir(t, dir, passthrough.Auto)
+	return newMachineWith(t, dir, passthrough.Auto)
+}
+
+// newMachineWith is newMachine with a policy.
+func newMachineWith(t *testing.T, dir string, policy passthrough.Policy) *machine {
+	t.Helper()
+	s, f := serveDir(t, dir, policy)
 	f.Handshake()
 	c := &client{t: t, q: f.NewQueue(requestQueue, 128)}
 	c.out, c.outAddr = f.Mem.Alloc(clientBuffer)
@@ -449,6 +455,38 @@ func TestStateOfMounts(t *testing.T) {
 	}
 	if errno := r.errno(f.NodeId); errno != unix.ESTALE {
 		t.Errorf("below a dropped mount: %v", errno)
+	}
+}
+
+// Passing files are in no state, whether they are still there or not: the guest finds
+// what it has open closed, and may release it.
+func TestStateOfPassingFiles(t *testing.T) {
+	share := t.TempDir()
+	for _, name := range []string{"stays", "goes"} {
+		if err := os.WriteFile(filepath.Join(share, name), []byte("text"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy := passthrough.Auto
+	policy.Passing = true
+	m := newMachineWith(t, share, policy)
+	m.boot()
+	stays, goes := m.mustLookup(1, "stays"), m.mustLookup(1, "goes")
+	open := []uint64{m.open(stays.NodeId, unix.O_RDONLY).Fh, m.open(goes.NodeId, unix.O_RDONLY).Fh}
+	if err := os.Remove(filepath.Join(share, "goes")); err != nil {
+		t.Fatal(err)
+	}
+	state := m.mustSave()
+	r := newMachineWith(t, t.TempDir(), policy)
+	if err := r.load(state); err != nil {
+		t.Fatal(err)
+	}
+	r.resume()
+	for i, node := range []uint64{stays.NodeId, goes.NodeId} {
+		if errno := r.errno(node); errno != unix.ESTALE {
+			t.Errorf("file %d: %v, want ESTALE", i, errno)
+		}
+		r.release(open[i])
 	}
 }
 

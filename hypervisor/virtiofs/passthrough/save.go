@@ -40,14 +40,15 @@ func (fs *FS) Save(ctx context.Context, t *Thread, w io.Writer) error {
 	return e.flush()
 }
 
-// list returns copies of the handles, by number-1, without those that are free.
+// list returns copies of the handles, by number-1, without those that are free. One of a
+// passing file is closed.
 func (hs *handles) list() []*handle {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	all := make([]*handle, len(hs.all))
 	for i, h := range hs.all {
 		if h != nil {
-			all[i] = &handle{fd: h.fd, node: h.node, dir: h.dir, flags: h.flags, closed: h.closed}
+			all[i] = &handle{fd: h.fd, node: h.node, dir: h.dir, flags: h.flags, closed: h.closed || h.node.tree.policy.Passing}
 		}
 	}
 	return all
@@ -79,7 +80,7 @@ func (fs *FS) saveNodes(ctx context.Context, e *encoder) error {
 // saved returns a node's record. The caller holds mu.
 func (tb *table) saved(n *node) savedNode {
 	s := savedNode{id: n.id, lookups: n.lookups}
-	if tb.findable(n) {
+	if tb.findable(n) && !n.tree.policy.Passing {
 		s.kind, s.device, s.stamp, s.parent, s.name = n.kind, n.device, n.stamp.Load(), n.parent.id, n.name
 	}
 	return s

@@ -25,6 +25,9 @@ type Policy struct {
 	// Quiet omits the flush request when a file is closed: every write was
 	// answered, and a local file system has nothing more to report.
 	Quiet bool
+	// Passing leaves the tree's files out of saved states: the guest needs none of them
+	// for long, and finds none elsewhere. What it has open is closed there.
+	Passing bool
 }
 
 // forever is long enough for what only the guest changes.
