@@ -61,8 +61,24 @@ func (t *outlet) write(n int) (broken bool) {
 	}
 	if n == len(t.buf) && n < maxBuffer {
 		t.buf = make([]byte, 2*n)
+		t.widen()
 	}
 	return false
+}
+
+// widen makes a FIFO or pipe take as much as a read returns, so that writer and reader do
+// not wait for each other for every part of it. It is only slower if the system's bound for
+// the user's pipes does not allow that, and other files have no such size.
+func (t *outlet) widen() {
+	raw, err := t.fifo.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if has, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); err == nil && has < len(t.buf) {
+			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, len(t.buf))
+		}
+	})
 }
 
 // passes reports whether a file may take output again after an error: what of the system

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 )
 
 type reader interface{ Read([]byte) (int, error) }
@@ -130,6 +131,9 @@ func (o *output) copy(to *outlet, conn guestStream) (broken bool) {
 			return true
 		}
 		if err != nil {
+			if errdefs.IsDataLoss(err) {
+				log.L.WithError(err).Warn("the rest of a process's output is lost")
+			}
 			return false
 		}
 	}

@@ -41,8 +41,8 @@ const stalled = 2 * time.Second
 const drainLimit = 30 * time.Second
 
 // mostHeld is more than a guest can hold of the output of a process that has ended: a
-// pipe of up to 1 MiB, and smaller blocks and connections (docs/stdio.md). Await waits
-// for at most that many bytes, whatever the guest announces.
+// pipe of up to 1 MiB, 2 MiB in its output's file, and smaller blocks and connections
+// (docs/stdio.md). Await waits for at most that many bytes, whatever the guest announces.
 const mostHeld = 4 << 20
 
 // IO implements virtcontainers.IO.

@@ -366,3 +366,37 @@ func TestBadPaths(t *testing.T) {
 		t.Errorf("got %v, want an error that names the FIFO", err)
 	}
 }
+
+// The FIFO of much output takes more at a time than that of little.
+func TestFIFOGrowsWithTheOutput(t *testing.T) {
+	e := newEngine(t)
+	stdout, stderr := e.open(e.paths.Stdout, os.O_RDONLY), e.open(e.paths.Stderr, os.O_RDONLY)
+	if _, err := unix.FcntlInt(stderr.Fd(), unix.F_SETPIPE_SZ, 1<<20); err != nil {
+		t.Skip(err)
+	}
+	size := func(f *os.File) int {
+		n, err := unix.FcntlInt(f.Fd(), unix.F_GETPIPE_SZ, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	little := size(stdout)
+	g := connect(t, newIO(t, e.paths))
+	for _, out := range []struct {
+		process io.WriteCloser
+		fifo    *os.File
+		want    int
+	}{{g.stdout, stdout, maxBuffer}, {g.stderr, stderr, 1 << 20}} {
+		go func() {
+			_, _ = out.process.Write(make([]byte, 8<<20))
+			_ = out.process.Close()
+		}()
+		if _, err := io.CopyN(io.Discard, out.fifo, 8<<20); err != nil {
+			t.Fatal(err)
+		}
+		if got := size(out.fifo); got != out.want {
+			t.Errorf("the FIFO takes %d bytes, want %d (%d before)", got, out.want, little)
+		}
+	}
+}
