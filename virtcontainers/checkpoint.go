@@ -358,7 +358,7 @@ func (m *machine) detachAfterAll(ctx context.Context) bool {
 
 // rebind gives the init's stdio new connections.
 func (c *Container) rebind(ctx context.Context) error {
-	conns, err := openConns(ctx, c.sandbox.client, c.ID, "", c.init.io.Streams())
+	conns, err := c.sandbox.openConns(ctx, c.ID, "", c.init.io.Streams())
 	if err != nil {
 		return err
 	}

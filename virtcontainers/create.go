@@ -88,7 +88,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		{"standin", func(ctx context.Context) error { return s.standIns.add(ctx, c) }, c.endStandIn},
 		{"sockets", func(ctx context.Context) error { return c.publishSockets(ctx) }, c.unpublish},
 		{"hooks", func(ctx context.Context) error { return c.runCreateHooks(ctx) }, nil},
-		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
+		{"streams", func(ctx context.Context) error { return c.init.connect(ctx) }, func(context.Context) error {
 			c.init.io.Close()
 			return nil
 		}},

@@ -82,7 +82,7 @@ func (c Conns) close() {
 }
 
 // openConns opens a process's streams in the guest.
-func openConns(ctx context.Context, client *guest.Client, containerID, execID string, want Streams) (Conns, error) {
+func (m *machine) openConns(ctx context.Context, containerID, execID string, want Streams) (Conns, error) {
 	var conns Conns
 	var group sync.WaitGroup
 	var errs [3]error
@@ -91,16 +91,17 @@ func openConns(ctx context.Context, client *guest.Client, containerID, execID st
 		kind   api.Stream
 		conn   *guest.Conn
 		sent   *uint64
+		file   func(context.Context) guest.OutputFile
 	}{
-		{want.Stdin, api.Stream_STREAM_STDIN, &conns.Stdin, &conns.StdinSent},
-		{want.Stdout, api.Stream_STREAM_STDOUT, &conns.Stdout, &conns.StdoutSent},
-		{want.Stderr, api.Stream_STREAM_STDERR, &conns.Stderr, &conns.StderrSent},
+		{want.Stdin, api.Stream_STREAM_STDIN, &conns.Stdin, &conns.StdinSent, noOutput},
+		{want.Stdout, api.Stream_STREAM_STDOUT, &conns.Stdout, &conns.StdoutSent, m.files.NewOutput},
+		{want.Stderr, api.Stream_STREAM_STDERR, &conns.Stderr, &conns.StderrSent, m.files.NewOutput},
 	} {
 		if !s.wanted {
 			continue
 		}
 		group.Go(func() {
-			conn, sent, err := client.OpenStream(ctx, containerID, execID, s.kind)
+			conn, sent, err := m.client.OpenStream(ctx, containerID, execID, s.kind, s.file(ctx))
 			if errs[i] = err; err == nil {
 				*s.conn, *s.sent = conn, sent
 			}
@@ -113,6 +114,8 @@ func openConns(ctx context.Context, client *guest.Client, containerID, execID st
 	}
 	return conns, nil
 }
+
+func noOutput(context.Context) guest.OutputFile { return nil }
 
 // streamNames returns the stdio fields of requests to the agent, where any text
 // means that the stream will be connected.

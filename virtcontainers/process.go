@@ -174,7 +174,7 @@ func (p *Process) start(ctx context.Context) error {
 }
 
 func (p *Process) startExec(ctx context.Context, client *guest.Client) error {
-	if err := p.connect(ctx, client); err != nil {
+	if err := p.connect(ctx); err != nil {
 		return err
 	}
 	_, err := client.Task().Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
@@ -222,8 +222,8 @@ func (c *Container) awaitNetwork(ctx context.Context) error {
 }
 
 // connect opens the process's stdio at both ends.
-func (p *Process) connect(ctx context.Context, client *guest.Client) error {
-	conns, err := openConns(ctx, client, p.container.ID, p.execID, p.io.Streams())
+func (p *Process) connect(ctx context.Context) error {
+	conns, err := p.container.sandbox.openConns(ctx, p.container.ID, p.execID, p.io.Streams())
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (m *machine) runToEnd(ctx context.Context, files *guestfs.Container) error 
 	if _, err := createTask(ctx, m.client, req, configOf(spec)); err != nil {
 		return err
 	}
-	conns, err := openConns(ctx, m.client, warmup.ID, "", allStreams)
+	conns, err := m.openConns(ctx, warmup.ID, "", allStreams)
 	if err != nil {
 		return err
 	}

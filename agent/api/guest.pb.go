@@ -4145,10 +4145,13 @@ func (*PowerOffResponse) Descriptor() ([]byte, []int) {
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
 type StreamOpen struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	ExecId        string                 `protobuf:"bytes,2,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
-	Stream        Stream                 `protobuf:"varint,3,opt,name=stream,proto3,enum=katabox.agent.v1.Stream" json:"stream,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	ExecId      string                 `protobuf:"bytes,2,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	Stream      Stream                 `protobuf:"varint,3,opt,name=stream,proto3,enum=katabox.agent.v1.Stream" json:"stream,omitempty"`
+	// A file of the share, as a path in the guest, by which large blocks of an output
+	// may come (see output.go). Empty for none.
+	OutputFile    string `protobuf:"bytes,4,opt,name=output_file,json=outputFile,proto3" json:"output_file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4204,6 +4207,13 @@ func (x *StreamOpen) GetStream() Stream {
 	return Stream_STREAM_UNSPECIFIED
 }
 
+func (x *StreamOpen) GetOutputFile() string {
+	if x != nil {
+		return x.OutputFile
+	}
+	return ""
+}
+
 // StreamOpened is the agent's answer to StreamOpen.
 type StreamOpened struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4211,7 +4221,10 @@ type StreamOpened struct {
 	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
 	// How many bytes of the stream passed on earlier connections: those of an input
 	// that the agent received, or those of an output that it sent or discarded.
-	Sent          uint64 `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
+	Sent uint64 `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
+	// What follows comes in frames (see output.go). The agent may say so for an output
+	// with an output_file; one that does not know that field, or a terminal's, does not.
+	Framed        bool `protobuf:"varint,3,opt,name=framed,proto3" json:"framed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4258,6 +4271,13 @@ func (x *StreamOpened) GetSent() uint64 {
 		return x.Sent
 	}
 	return 0
+}
+
+func (x *StreamOpened) GetFramed() bool {
+	if x != nil {
+		return x.Framed
+	}
+	return false
 }
 
 // ForwardOpen is the first frame on a forwarding connection (see stream.go).
@@ -5408,15 +5428,18 @@ const file_guest_proto_rawDesc = "" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"\x14\n" +
 	"\x12KeepMountsResponse\"\x11\n" +
 	"\x0fPowerOffRequest\"\x12\n" +
-	"\x10PowerOffResponse\"z\n" +
+	"\x10PowerOffResponse\"\x9b\x01\n" +
 	"\n" +
 	"StreamOpen\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x120\n" +
-	"\x06stream\x18\x03 \x01(\x0e2\x18.katabox.agent.v1.StreamR\x06stream\"8\n" +
+	"\x06stream\x18\x03 \x01(\x0e2\x18.katabox.agent.v1.StreamR\x06stream\x12\x1f\n" +
+	"\voutput_file\x18\x04 \x01(\tR\n" +
+	"outputFile\"P\n" +
 	"\fStreamOpened\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
-	"\x04sent\x18\x02 \x01(\x04R\x04sent\"\xb9\x01\n" +
+	"\x04sent\x18\x02 \x01(\x04R\x04sent\x12\x16\n" +
+	"\x06framed\x18\x03 \x01(\bR\x06framed\"\xb9\x01\n" +
 	"\vForwardOpen\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x125\n" +
 	"\x04unix\x18\x02 \x01(\v2!.katabox.agent.v1.ContainerSocketR\x04unix\x12A\n" +

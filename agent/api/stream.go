@@ -13,7 +13,8 @@ import (
 // stream's bytes. stdin flows to the guest, and a half-close of the connection
 // is the end of file; stdout and stderr flow to the host, and the guest closes
 // when the last writer is gone. The transport provides backpressure. Guest.Park
-// closes these connections, too; the host then opens others for the same streams.
+// closes these connections, too; the host then opens others for the same streams. An
+// output may come in frames instead (output.go).
 //
 // A forwarding connection (PortForward) starts with ForwardOpen from the host
 // and ForwardOpened from the agent; everything after is the bytes of the TCP or

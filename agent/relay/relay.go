@@ -53,38 +53,35 @@ func (r *Relay) Stop() {
 // Run returns how many bytes it has read, and those at the end of them that it has
 // not sent, which are a part of block.
 func (r *Relay) Run(from, to syscall.Conn, block []byte) (read uint64, rest []byte, err error) {
-	in, err := from.SyscallConn()
-	if err != nil {
-		return 0, nil, err
-	}
-	out, err := to.SyscallConn()
-	if err != nil {
-		return 0, nil, err
-	}
-	stop, err := r.stop.SyscallConn()
-	if err != nil {
-		return 0, nil, err
-	}
-	var outErr, stopErr error
-	inErr := in.Control(func(inFD uintptr) {
-		outErr = out.Control(func(outFD uintptr) {
-			stopErr = stop.Control(func(stopFD uintptr) {
-				read, rest = r.copy(inFD, outFD, stopFD, block)
+	err = r.withEnds(from, to, func(plan *C.struct_relay_plan) {
+		var result C.struct_relay_result
+		plan.size = C.size_t(len(block))
+		C.relay_run(plan, (*C.char)(unsafe.Pointer(unsafe.SliceData(block))), &result)
+		read, rest = uint64(result.read), block[result.from:result.to]
+	})
+	return read, rest, err
+}
+
+// withEnds calls run with a plan for the two ends, which stay open meanwhile.
+func (r *Relay) withEnds(from, to syscall.Conn, run func(*C.struct_relay_plan)) error {
+	return withFD(from, func(in C.int) error {
+		return withFD(to, func(out C.int) error {
+			return withFD(r.stop, func(stop C.int) error {
+				run(&C.struct_relay_plan{in: in, out: out, stop: stop, small: C.size_t(r.Small), pause: timespec(r.Pause), idle: timespec(r.Idle)})
+				return nil
 			})
 		})
 	})
-	return read, rest, errors.Join(inErr, outErr, stopErr)
 }
 
-func (r *Relay) copy(in, out, stop uintptr, block []byte) (read uint64, rest []byte) {
-	var result C.struct_relay_result
-	plan := C.struct_relay_plan{
-		in: C.int(in), out: C.int(out), stop: C.int(stop),
-		size: C.size_t(len(block)), small: C.size_t(r.Small),
-		pause: timespec(r.Pause), idle: timespec(r.Idle),
+func withFD(c syscall.Conn, f func(fd C.int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
 	}
-	C.relay_run(&plan, (*C.char)(unsafe.Pointer(unsafe.SliceData(block))), &result)
-	return uint64(result.read), block[result.from:result.to]
+	var ferr error
+	err = raw.Control(func(fd uintptr) { ferr = f(C.int(fd)) })
+	return errors.Join(err, ferr)
 }
 
 func timespec(d time.Duration) C.struct_timespec {

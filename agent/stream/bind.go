@@ -21,8 +21,9 @@ type end interface {
 	// reserve claims the stream. It returns the reservation's number, and how many
 	// bytes of the stream passed on earlier connections.
 	reserve() (claim int, sent uint64, err error)
-	// attach takes conn for that reservation, and returns what has to run.
-	attach(claim int, conn net.Conn, begin func()) []func()
+	// attach takes conn for that reservation, and returns what has to run. file is as of
+	// Reservation.Frame.
+	attach(claim int, conn net.Conn, file string, begin func()) []func()
 	is(state) bool
 }
 
@@ -57,6 +58,19 @@ type Reservation struct {
 	stdio *Stdio
 	end   end
 	claim int
+	file  string
+}
+
+// Frame lets an output's bytes come in frames, and large blocks of them by that file
+// (api.FrameSlot). It reports whether they will: not those of a terminal, or of an input.
+// It is called before Attach.
+func (r *Reservation) Frame(file string) bool {
+	o, ok := r.end.(*output)
+	if !ok || o.terminal || file == "" {
+		return false
+	}
+	r.file = file
+	return true
 }
 
 // releaseTimeout bounds how long Reserve waits for the end of the connection whose
@@ -112,7 +126,7 @@ func (r *Reservation) Attach(conn net.Conn, begin func()) {
 		_ = conn.Close()
 		return
 	}
-	for _, copying := range r.end.attach(r.claim, conn, begin) {
+	for _, copying := range r.end.attach(r.claim, conn, r.file, begin) {
 		r.stdio.pumps.Go(copying)
 	}
 }

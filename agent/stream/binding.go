@@ -40,6 +40,7 @@ type binding struct {
 // run is one goroutine's copying over one connection.
 type run struct {
 	conn  net.Conn      // nil if there is none
+	bulk  *bulk         // of an output whose connection has frames
 	begin func()        // called before the copying; may be nil
 	done  chan struct{} // closed when the copying has stopped and conn is closed
 }

@@ -17,6 +17,8 @@
 //	 │                     └─ Reserve ── dropping               │
 //	 └───────────── the copying has stopped ────────────────────┘
 //
+// An output may come in frames (frame.go): then large blocks go by a file of the host's.
+//
 // While output is gathered or relayed, no write of the process wakes the agent's
 // scheduler (watched.go).
 //

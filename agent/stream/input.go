@@ -112,7 +112,7 @@ func (in *input) reserve() (claim int, sent uint64, err error) {
 }
 
 // attach implements end.
-func (in *input) attach(claim int, conn net.Conn, begin func()) []func() {
+func (in *input) attach(claim int, conn net.Conn, _ string, begin func()) []func() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	r := in.accept(claim, conn, begin)

@@ -73,7 +73,7 @@ func (o *output) reserve() (claim int, sent uint64, err error) {
 }
 
 // attach implements end.
-func (o *output) attach(claim int, conn net.Conn, begin func()) []func() {
+func (o *output) attach(claim int, conn net.Conn, file string, begin func()) []func() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.run
@@ -81,6 +81,7 @@ func (o *output) attach(claim int, conn net.Conn, begin func()) []func() {
 	if r == nil {
 		return nil
 	}
+	r.bulk = newBulk(file)
 	return []func(){func() {
 		before.wait() // It may still be dropping.
 		o.pump(r)
@@ -187,26 +188,29 @@ func (o *output) copy(r *run) error {
 	if err := o.awaitFile(r); err != nil {
 		return err
 	}
-	block := make([]byte, firstBlock)
+	size := firstBlock
+	block := newBlock(size)
 	for last := (time.Time{}); ; {
-		n, err := o.next(r, block)
+		n, err := o.next(r, block[headroom:])
 		if err != nil {
 			return err
 		}
-		if err := o.send(r, block[:n]); err != nil {
+		if err := o.send(r, block[:headroom+n]); err != nil {
 			return err
 		}
 		last = gather(last, n)
-		if n == len(block) && n < maxBlock {
-			block = o.widen(2 * n)
+		if n == size && n < maxBlock {
+			size *= 2
+			block = o.widen(size)
 		}
 		if n < muchOutput {
 			continue
 		}
-		if len(block) < maxBlock {
-			block = o.widen(maxBlock)
+		if size < maxBlock {
+			size = maxBlock
+			block = o.widen(size)
 		}
-		if err := o.relayed(r, block); err != nil {
+		if err := o.relayed(r, block[headroom:]); err != nil {
 			return err
 		}
 	}
@@ -230,14 +234,15 @@ func (o *output) awaitFile(r *run) error {
 	return errHalted
 }
 
-// send sends data, or drops it without a connection. What a halted run has not
+// send sends a block's data, or drops it without a connection. What a halted run has not
 // sent is kept: the host must not take a connection that ends now for a reader
 // that is lost.
-func (o *output) send(r *run, data []byte) (err error) {
+func (o *output) send(r *run, block []byte) (err error) {
 	n := 0
 	if r.conn != nil {
-		n, err = r.conn.Write(data)
+		n, err = r.write(block)
 	}
+	data := block[headroom:]
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sent += uint64(n)
@@ -266,7 +271,7 @@ func (o *output) widen(size int) []byte {
 			return err // A small pipe is only slower.
 		})
 	}
-	return make([]byte, size)
+	return newBlock(size)
 }
 
 // A process that writes line by line must not cost a packet each: after a small

@@ -19,14 +19,14 @@ const (
 // is its error.
 func (o *output) relayed(r *run, block []byte) error {
 	conn, ok := r.conn.(syscall.Conn)
-	if !ok || o.terminal {
+	if !ok || o.terminal || r.bulk != nil && r.bulk.failed {
 		return nil
 	}
 	rl, err := o.beginRelay(r)
 	if rl == nil {
 		return err
 	}
-	read, rest, err := rl.Run(o.file, conn, block)
+	read, rest, err := r.relay(rl, o.file, conn, block)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.relay = nil
@@ -35,12 +35,21 @@ func (o *output) relayed(r *run, block []byte) error {
 	o.read += read
 	o.sent += read - uint64(len(rest))
 	if len(rest) > 0 {
-		o.rest = rest // a part of block, into which next copies it
+		o.rest = rest // a part of a block; next copies it
 	}
 	if o.halted(r) {
 		return errHalted
 	}
 	return err
+}
+
+// relay runs a relay through the file that the host has offered, or else over the
+// connection, by the block.
+func (r *run) relay(rl *relay.Relay, from, to syscall.Conn, block []byte) (read uint64, rest []byte, err error) {
+	if r.bulk != nil {
+		return r.bulk.relay(rl, from, to)
+	}
+	return rl.Run(from, to, block)
 }
 
 // beginRelay returns a relay if one can start now: bytes that were read but not sent

@@ -67,10 +67,11 @@ func (s *Server) open(conn net.Conn) error {
 		_ = api.WriteFrame(conn, &api.StreamOpened{Error: api.ErrorText(err)})
 		return fmt.Errorf("bind %v of %q %q: %w", req.GetStream(), req.GetContainerId(), req.GetExecId(), err)
 	}
+	framed := place.Frame(req.GetOutputFile())
 	// From here on the stream is claimed: even a failed connection is attached,
 	// and its output discarded.
 	place.Attach(conn, func() {
-		_ = api.WriteFrame(conn, &api.StreamOpened{Sent: place.Sent})
+		_ = api.WriteFrame(conn, &api.StreamOpened{Sent: place.Sent, Framed: framed})
 		_ = conn.SetDeadline(time.Time{})
 	})
 	return nil

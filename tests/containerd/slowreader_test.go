@@ -2,10 +2,15 @@ package containerd
 
 import (
 	"context"
+	"crypto/md5"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +54,73 @@ func TestReaderThatPauses(t *testing.T) {
 		args := append([]string{"task", "exec", "--exec-id", "one", id}, print1M...)
 		if n, err := readLater(t, d.CtrCmd(ctx, args...)); n != size || err != nil {
 			t.Errorf("ctr task exec: %d bytes, %v, want %d", n, err, size)
+		}
+		ctr(ctx, t, d, "task", "rm", "-f", id)
+		ctr(ctx, t, d, "container", "rm", id)
+	})
+}
+
+// hasOutputInFile reports whether the only shim has a file of an output that is not empty.
+func hasOutputInFile(t *testing.T, d *harness.Daemon) bool {
+	t.Helper()
+	shim, err := d.One(harness.KindShim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", shim.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(fds, func(fd string) bool {
+		target, _ := os.Readlink(fd)
+		info, err := os.Stat(fd)
+		return strings.Contains(target, "/outputs/") && err == nil && info.Size() > 0
+	})
+}
+
+// Much output arrives whole, also if the client pauses, or the pod hibernates, while some of
+// it is on its way.
+func TestMuchOutput(t *testing.T) {
+	const times, blocks = 6, 12
+	all := fmt.Sprintf("for i in $(seq %d); do cat /dev/shm/f; done", times)
+	hibernating(t, func(*harness.Options) {}, func(ctx context.Context, t *testing.T, d *harness.Daemon, _ string) {
+		id := runDetached(ctx, t, d)
+		fill := fmt.Sprintf("dd if=/dev/urandom of=/dev/shm/f bs=1M count=%d 2>/dev/null && (%s) | md5sum", blocks, all)
+		want := ctr(ctx, t, d, "task", "exec", "--exec-id", "fill", id, "sh", "-c", fill)
+		for name, meanwhile := range map[string]func(){
+			"reads on": func() {},
+			"pauses": func() {
+				time.Sleep(5 * time.Second)
+				if !hasOutputInFile(t, d) {
+					t.Error("no output is in a file of the share")
+				}
+			},
+			"hibernates": func() {
+				hibernate(ctx, t, d, id)
+				ctr(ctx, t, d, "task", "exec", "--exec-id", "wake", id, "true")
+			},
+		} {
+			cmd := d.CtrCmd(ctx, "task", "exec", "--exec-id", strings.ReplaceAll(name, " ", "-"), id, "sh", "-c", all)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			sum := md5.New()
+			n, err := io.CopyN(sum, out, blocks<<20)
+			if err != nil {
+				t.Error(err)
+			}
+			meanwhile()
+			rest, err := io.Copy(sum, out)
+			if err := errors.Join(err, cmd.Wait()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got := fmt.Sprintf("%x", sum.Sum(nil)); n+rest != times*blocks<<20 || !strings.HasPrefix(want, got) {
+				t.Errorf("%s: %d bytes with sum %s, want %d and %s", name, n+rest, got, times*blocks<<20, want)
+			}
 		}
 		ctr(ctx, t, d, "task", "rm", "-f", id)
 		ctr(ctx, t, d, "container", "rm", id)

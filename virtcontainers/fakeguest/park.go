@@ -154,7 +154,7 @@ func (a *Agent) flush(p *process, kind api.Stream, conn *net.UnixConn) {
 	kept := p.kept[kind]
 	delete(p.kept, kind)
 	p.mu.Unlock()
-	n, _ := io.WriteString(conn, kept) // A lost connection has an end, too.
+	n, _ := p.send(kind, conn, kept) // A lost connection has an end, too.
 	p.mu.Lock()
 	p.sent[kind] += uint64(n)
 	p.mu.Unlock()

@@ -187,7 +187,8 @@ func (a *Agent) openStream(conn *net.UnixConn) {
 			err = a.replace(context.Background(), p, open.Stream)
 		}
 		if err == nil {
-			answer.Sent, err = p.bind(open.Stream, conn)
+			answer.Framed = open.OutputFile != "" && open.Stream != api.Stream_STREAM_STDIN
+			answer.Sent, err = p.bind(open.Stream, conn, answer.Framed)
 		}
 	}
 	if err != nil {

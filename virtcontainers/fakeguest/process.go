@@ -2,6 +2,7 @@ package fakeguest
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -84,6 +85,8 @@ type process struct {
 	input      []byte
 	inputEnded bool
 	parked     bool // Park was called since the start
+	// framed are the streams whose connection has frames.
+	framed map[api.Stream]bool
 	// replaceable are the streams that Park was called for since they were bound.
 	replaceable map[api.Stream]bool
 	status      uint32
@@ -98,7 +101,7 @@ func newProcess(id, execID, stdin, stdout, stderr string) *process {
 		id: id, execID: execID, ended: make(chan struct{}),
 		streams: make(map[api.Stream]*net.UnixConn), written: make(map[api.Stream]uint64),
 		sent: make(map[api.Stream]uint64), kept: make(map[api.Stream]string),
-		replaceable: make(map[api.Stream]bool),
+		replaceable: make(map[api.Stream]bool), framed: make(map[api.Stream]bool),
 	}
 	for kind, name := range map[api.Stream]string{
 		api.Stream_STREAM_STDIN: stdin, api.Stream_STREAM_STDOUT: stdout, api.Stream_STREAM_STDERR: stderr,
@@ -210,7 +213,7 @@ func (p *process) awaitEnd(ctx context.Context) bool {
 
 // bind gives the process a stream that it waits for. It returns how many bytes
 // passed on earlier connections.
-func (p *process) bind(kind api.Stream, conn *net.UnixConn) (sent uint64, err error) {
+func (p *process) bind(kind api.Stream, conn *net.UnixConn, framed bool) (sent uint64, err error) {
 	if !slices.Contains(p.wanted, kind) {
 		return 0, fmt.Errorf("%s was not asked for: %w", kind, errdefs.ErrInvalidArgument)
 	}
@@ -219,7 +222,7 @@ func (p *process) bind(kind api.Stream, conn *net.UnixConn) (sent uint64, err er
 	if p.streams[kind] != nil {
 		return 0, fmt.Errorf("%s is bound: %w", kind, errdefs.ErrAlreadyExists)
 	}
-	p.streams[kind] = conn
+	p.streams[kind], p.framed[kind] = conn, framed
 	p.replaceable[kind] = false
 	return p.sent[kind], nil
 }
@@ -247,7 +250,7 @@ func (p *process) write(kind api.Stream, text string) error {
 	p.mu.Lock()
 	p.written[kind] += uint64(len(text))
 	p.mu.Unlock()
-	n, err := io.WriteString(conn, text)
+	n, err := p.send(kind, conn, text)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sent[kind] += uint64(n)
@@ -256,6 +259,19 @@ func (p *process) write(kind api.Stream, text string) error {
 		return nil
 	}
 	return err
+}
+
+// send sends output, and returns how much of it was sent.
+func (p *process) send(kind api.Stream, conn *net.UnixConn, text string) (int, error) {
+	p.mu.Lock()
+	framed := p.framed[kind]
+	p.mu.Unlock()
+	if !framed || text == "" {
+		return io.WriteString(conn, text)
+	}
+	frame := binary.BigEndian.AppendUint32([]byte{api.FrameInline}, uint32(len(text)))
+	n, err := conn.Write(append(frame, text...))
+	return max(n-api.InlineHeader, 0), err
 }
 
 // end ends the process if it is in one of the given states; without any, unless it has

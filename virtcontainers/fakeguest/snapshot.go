@@ -92,7 +92,7 @@ func (p *process) copied() *process {
 	defer p.mu.Unlock()
 	next := &process{
 		id: p.id, execID: p.execID, wanted: slices.Clone(p.wanted), ended: make(chan struct{}), state: p.state,
-		streams: make(map[api.Stream]*net.UnixConn), replaceable: make(map[api.Stream]bool),
+		streams: make(map[api.Stream]*net.UnixConn), replaceable: make(map[api.Stream]bool), framed: make(map[api.Stream]bool),
 		written: maps.Clone(p.written), sent: maps.Clone(p.sent), kept: maps.Clone(p.kept),
 		input: slices.Clone(p.input), inputEnded: p.inputEnded, parked: p.parked, status: p.status, deaf: p.deaf,
 	}

@@ -24,7 +24,7 @@ func (p pipe) CloseWrite() error { return p.Close() }
 func TestOpensAreBounded(t *testing.T) {
 	opens := map[string]func(context.Context, *Client) (Conn, error){
 		"stream": func(ctx context.Context, c *Client) (Conn, error) {
-			conn, _, err := c.OpenStream(ctx, "c1", "e1", api.Stream_STREAM_STDOUT)
+			conn, _, err := c.OpenStream(ctx, "c1", "e1", api.Stream_STREAM_STDOUT, nil)
 			return conn, err
 		},
 		"forward": func(ctx context.Context, c *Client) (Conn, error) { return c.Forward(ctx, "127.0.0.1:80") },

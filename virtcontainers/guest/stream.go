@@ -18,14 +18,25 @@ import (
 // OpenStream connects to one of a process's stdio streams. The process must
 // have been created with that stream, and either not been started or been
 // parked. sent is how many bytes of the stream passed on earlier connections, as
-// the guest says: any number.
-func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kind api.Stream) (conn Conn, sent uint64, err error) {
-	opened := new(api.StreamOpened)
-	conn, err = c.open(ctx, api.PortStream, &api.StreamOpen{ContainerId: containerID, ExecId: execID, Stream: kind}, opened)
-	if err != nil {
-		return nil, 0, fmt.Errorf("open %s stream: %w", kind, err)
+// the guest says: any number. The file is for an output, or nil; it belongs to the
+// connection from now on, also after an error.
+func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kind api.Stream, file OutputFile) (conn Conn, sent uint64, err error) {
+	open, opened := &api.StreamOpen{ContainerId: containerID, ExecId: execID, Stream: kind}, new(api.StreamOpened)
+	if file != nil {
+		open.OutputFile = file.GuestPath()
 	}
-	return conn, opened.GetSent(), nil
+	conn, err = c.open(ctx, api.PortStream, open, opened)
+	if err != nil {
+		err = fmt.Errorf("open %s stream: %w", kind, err)
+	}
+	switch {
+	case file == nil:
+	case err == nil && opened.GetFramed():
+		conn = newFramedConn(conn, file)
+	default:
+		err = errors.Join(err, file.Close())
+	}
+	return conn, opened.GetSent(), err
 }
 
 // Forward connects to a TCP address in the guest ("127.0.0.1:80"). A reset of

@@ -31,12 +31,12 @@ func TestOpenStream(t *testing.T) {
 	a := newAgent(t)
 	c := connect(t, a)
 	newProcess(t, c)
-	stdout, _, err := c.OpenStream(t.Context(), "c1", "", api.Stream_STREAM_STDOUT)
+	stdout, _, err := c.OpenStream(t.Context(), "c1", "", api.Stream_STREAM_STDOUT, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stdout.Close()
-	stdin, _, err := c.OpenStream(t.Context(), "c1", "", api.Stream_STREAM_STDIN)
+	stdin, _, err := c.OpenStream(t.Context(), "c1", "", api.Stream_STREAM_STDIN, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestStreamOutlivesItsContext(t *testing.T) {
 	c := connect(t, a)
 	newProcess(t, c)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	conn, _, err := c.OpenStream(ctx, "c1", "", api.Stream_STREAM_STDOUT)
+	conn, _, err := c.OpenStream(ctx, "c1", "", api.Stream_STREAM_STDOUT, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestOpenStreamFails(t *testing.T) {
 	c := connect(t, a)
 	newProcess(t, c)
 	open := func(ctx context.Context, id string) error {
-		conn, _, err := c.OpenStream(ctx, id, "", api.Stream_STREAM_STDERR)
+		conn, _, err := c.OpenStream(ctx, id, "", api.Stream_STREAM_STDERR, nil)
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -162,7 +162,7 @@ func TestStreamAnsweredWithGarbage(t *testing.T) {
 		"too long by one": frame(api.MaxFrame+1, strings.Repeat("x", api.MaxFrame+1)),
 	} {
 		c := answerWith(t, answer)
-		if conn, _, err := c.OpenStream(t.Context(), "c1", "", api.Stream_STREAM_STDOUT); err == nil {
+		if conn, _, err := c.OpenStream(t.Context(), "c1", "", api.Stream_STREAM_STDOUT, nil); err == nil {
 			t.Errorf("%s: the stream was opened", name)
 			_ = conn.Close()
 		}

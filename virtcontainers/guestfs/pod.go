@@ -213,6 +213,20 @@ func (p *Pod) Settled() error {
 	return p.share.Settled()
 }
 
+// NewOutput returns a file for one connection of an output, or nil: then its bytes come
+// over the connection alone, which is slower.
+func (p *Pod) NewOutput(ctx context.Context) guest.OutputFile {
+	if p.share == nil {
+		return nil
+	}
+	file, err := p.share.NewOutput()
+	if err != nil {
+		log.G(ctx).WithError(err).Debug("an output has no file")
+		return nil
+	}
+	return file
+}
+
 // HasDisks reports whether a container or a volume of the pod uses a disk of
 // the host: the guest must flush it before it ends.
 func (p *Pod) HasDisks() bool { return p.disks != nil && p.disks.Len() > 0 }

@@ -27,7 +27,7 @@ func Run(t *testing.T, newGuest func(*testing.T) Guest) {
 	for name, test := range map[string]func(*host){
 		"hello": hello, "what is not there": notThere, "what no agent does": never, "life": life, "order": order,
 		"streams": streams, "execs": execs, "a long start": longStart, "execs end with their init": execsEnd, "killed before its start": unstarted, "pause": pause,
-		"iptables": iptables, "park": park, "park input": parkInput, "park fails": parkFails,
+		"iptables": iptables, "park": park, "park input": parkInput, "park fails": parkFails, "frames": frames,
 		"rejoin": rejoin, "invalid": invalid,
 		"deleted before its start": deleteCreated, "exec deleted before its start": deleteCreatedExec,
 		"exec killed before its start": killCreatedExec, "probe": probe, "events twice": eventsTwice,

@@ -172,6 +172,8 @@ func policyOf(cache string) func(string) passthrough.Policy {
 		switch {
 		case where == "":
 			return own
+		case where == outputsName:
+			return outputPolicy(base)
 		case !isRootfs(where) || cache == "never":
 			return base
 		case cache == "always":

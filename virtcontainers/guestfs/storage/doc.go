@@ -8,6 +8,7 @@
 //	/<container>/mounts/<n>  the source of its nth mount
 //	/sandbox-mounts/<name>   what is bound for the pod as a whole
 //	/pod-volumes/<n>         a directory that the pod's containers mount
+//	/outputs/<n>             where large blocks of an output pass (outputs.go)
 //
 // It is in its own mount namespace, which holds nothing else (space.go):
 //

@@ -44,6 +44,7 @@ type Share struct {
 
 	volumes  podVolumes
 	specials specials
+	outputs  outputs
 
 	closed atomic.Bool // set by Close
 }
@@ -64,7 +65,17 @@ func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start share: %w", err), s.space.close())
 	}
+	if s.outputs.dir, err = openOutputs(ctx, s.space, s.root()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the share's directory for output: %w", err), s.abandon(ctx))
+	}
 	return s, nil
+}
+
+// abandon closes a share that was not opened as a whole.
+func (s *Share) abandon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonWait)
+	defer cancel()
+	return s.Close(ctx)
 }
 
 // Attach gives the VM the share's device. It may be called once.
@@ -135,7 +146,7 @@ func (s *Share) Close(ctx context.Context) error {
 		errs = append(errs, s.served.close(ctx))
 	}
 	if first {
-		errs = append(errs, s.space.close())
+		errs = append(errs, s.outputs.close(), s.space.close())
 	}
 	return errors.Join(errs...)
 }

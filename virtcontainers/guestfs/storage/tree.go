@@ -38,7 +38,7 @@ func (s *Share) AddContainer(ctx context.Context, id, rootfs string, binds []gue
 	if err := s.checkOpen(); err != nil {
 		return Contents{}, fmt.Errorf("share rootfs: %w", err)
 	}
-	if id == podBindsName || id == podVolumesName {
+	if id == podBindsName || id == podVolumesName || id == outputsName {
 		return Contents{}, fmt.Errorf("share rootfs: the id %q is taken: %w", id, errdefs.ErrAlreadyExists)
 	}
 	defer func() {
@@ -109,7 +109,7 @@ func rootOf(opts ShareOptions) string { return path.Join(sharesDir, opts.ID) }
 // users other than root must be able to traverse it.
 func makeRoot(opts ShareOptions) error {
 	root := rootOf(opts)
-	for _, dir := range []string{pointsDir, sharesDir, root} {
+	for _, dir := range []string{pointsDir, path.Join(pointsDir, outputsName), sharesDir, root} {
 		if err := os.Mkdir(dir, 0o711); err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func makeRoot(opts ShareOptions) error {
 	if err := unix.Mount("", root, "", flags, ""); err != nil {
 		return fmt.Errorf("make the root read-only: %w", err)
 	}
-	return nil
+	return mountOutputs(root)
 }
 
 // idleWait bounds how long the requests of a container that has ended may take, and
