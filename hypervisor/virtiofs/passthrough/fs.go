@@ -17,8 +17,9 @@ type Options struct {
 	// it, and must keep it open as long as the FS.
 	Root *os.File
 	// Policy returns how a mount at a path of the share ("" for the share's own
-	// root) is cached. It is called once for each, with a lock held. If any is Direct, the
-	// share's own must be: a guest can then map files of which it caches nothing.
+	// root) is cached. It is called once for each, with a lock held. If one is Direct whose
+	// files the guest maps, the share's own must be: it can then map files of which it
+	// caches nothing.
 	Policy func(path string) Policy
 	// Special returns what the guest may make in a mount at a path of the share; nil allows
 	// nothing. It is called for each attempt, without a lock.

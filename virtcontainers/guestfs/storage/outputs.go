@@ -34,7 +34,8 @@ func mountOutputs(root string) error {
 }
 
 // outputPolicy is for a guest that writes each block once. Without Direct its kernel asks
-// for file capabilities before each write, to remove them.
+// for file capabilities before each write, to remove them. The share's own root may be
+// without it: nothing maps these files.
 func outputPolicy(base passthrough.Policy) passthrough.Policy {
 	base.Direct, base.Passing = true, true
 	return base
