@@ -39,8 +39,9 @@ static bool take_freed(const struct relay_plan *plan, struct relay_slots *slots)
 	return true;
 }
 
-// Waits for input. It returns false when the copying is to stop: also when there was none
-// for a while, unless the reader has slots to free, of which it then takes note.
+// Waits for input. It returns false when the copying is to stop, or when there was no
+// input for the idle time. While slots are in use it waits without that limit, and counts
+// those that the reader frees.
 static bool await_input(const struct relay_plan *plan, struct relay_slots *slots)
 {
 	for (;;) {

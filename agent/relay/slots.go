@@ -27,9 +27,8 @@ type Slots struct {
 // Used returns how many slots the reader has not freed, as the last run has seen it.
 func (s *Slots) Used() int { return s.used }
 
-// memory returns the memory for a slot's header and data, whose data begins with a page
-// of a size that all processors have: a request that writes it is then no longer than
-// it must be.
+// memory returns the room for a slot's header and data. The data begins at a page, so
+// that a slot touches no more pages than it must.
 func (s *Slots) memory() []byte {
 	const page = 4 << 10
 	if s.block == nil {
@@ -39,10 +38,10 @@ func (s *Slots) memory() []byte {
 	return s.block[(page-misplaced)%page:][:s.Header+s.Data]
 }
 
-// RunSlots is Run for a socket whose reader takes the data from slots of a file. It does not
-// end for want of input before the reader has freed all slots. ok is
-// false if the file could not be written to. The slots are the same for all runs to a
-// socket, of which there is one at a time; rest is a part of their memory.
+// RunSlots is Run for a socket whose reader takes the data from slots of a file. While slots
+// are in use, it does not end for lack of input. ok is false if the file could not be
+// written to. The slots are the same for all runs to a socket, of which there is one at a
+// time; rest is a part of their memory.
 func (r *Relay) RunSlots(from, to syscall.Conn, file *os.File, slots *Slots) (read uint64, rest []byte, ok bool, err error) {
 	block := slots.memory()
 	err = withFD(file, func(fd C.int) error {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
@@ -53,6 +54,7 @@ func (b *bulk) relay(rl *relay.Relay, from, to syscall.Conn) (read uint64, rest 
 	// file to Go's poller, which asks the share's server.
 	fd, err := unix.Open(b.path, unix.O_WRONLY|unix.O_DIRECT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
+		log.L.WithError(err).Debugf("output comes without the file %s", b.path)
 		b.failed = true
 		return 0, nil, nil
 	}

@@ -67,8 +67,8 @@ func (t *outlet) write(n int) (broken bool) {
 }
 
 // widen makes a FIFO or pipe take as much as a read returns, so that writer and reader do
-// not wait for each other for every part of it. It is only slower if the system's bound for
-// the user's pipes does not allow that, and other files have no such size.
+// not wait for each other for every part of it. Files of other kinds have no such size, and
+// the kernel may refuse (pipe(7), pipe-user-pages-soft): then it is only slower.
 func (t *outlet) widen() {
 	raw, err := t.fifo.SyscallConn()
 	if err != nil {

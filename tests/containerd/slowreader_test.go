@@ -87,20 +87,25 @@ func TestMuchOutput(t *testing.T) {
 		id := runDetached(ctx, t, d)
 		fill := fmt.Sprintf("dd if=/dev/urandom of=/dev/shm/f bs=1M count=%d 2>/dev/null && (%s) | md5sum", blocks, all)
 		want := ctr(ctx, t, d, "task", "exec", "--exec-id", "fill", id, "sh", "-c", fill)
-		for name, meanwhile := range map[string]func(){
-			"reads on": func() {},
-			"pauses": func() {
-				time.Sleep(5 * time.Second)
-				if !hasOutputInFile(t, d) {
-					t.Error("no output is in a file of the share")
-				}
-			},
-			"hibernates": func() {
+		pause := func() {
+			time.Sleep(5 * time.Second)
+			if !hasOutputInFile(t, d) {
+				t.Error("no output is in a file of the share")
+			}
+		}
+		for _, c := range []struct {
+			name      string
+			meanwhile func()
+		}{
+			{"reads-on", func() {}},
+			{"pauses", pause},
+			{"hibernates", func() {
 				hibernate(ctx, t, d, id)
 				ctr(ctx, t, d, "task", "exec", "--exec-id", "wake", id, "true")
-			},
+			}},
+			{"pauses-when-awake", pause},
 		} {
-			cmd := d.CtrCmd(ctx, "task", "exec", "--exec-id", strings.ReplaceAll(name, " ", "-"), id, "sh", "-c", all)
+			cmd := d.CtrCmd(ctx, "task", "exec", "--exec-id", c.name, id, "sh", "-c", all)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -113,13 +118,13 @@ func TestMuchOutput(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			meanwhile()
+			c.meanwhile()
 			rest, err := io.Copy(sum, out)
 			if err := errors.Join(err, cmd.Wait()); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v", c.name, err)
 			}
 			if got := fmt.Sprintf("%x", sum.Sum(nil)); n+rest != times*blocks<<20 || !strings.HasPrefix(want, got) {
-				t.Errorf("%s: %d bytes with sum %s, want %d and %s", name, n+rest, got, times*blocks<<20, want)
+				t.Errorf("%s: %d bytes with sum %s, want %d and %s", c.name, n+rest, got, times*blocks<<20, want)
 			}
 		}
 		ctr(ctx, t, d, "task", "rm", "-f", id)

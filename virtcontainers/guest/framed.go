@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/containerd/errdefs"
 
@@ -26,7 +27,7 @@ type OutputFile interface {
 const frameBuffer = 4 << 10
 
 // framedConn is a connection whose bytes from the guest come in frames (api.FrameInline).
-// It is read by one goroutine at a time. The error of a guest that does not keep to that is
+// It is read by one goroutine at a time. The error for a guest that sends anything else is
 // errdefs.ErrDataLoss.
 type framedConn struct {
 	Conn
@@ -46,8 +47,8 @@ func newFramedConn(conn Conn, file OutputFile) *framedConn {
 // Close implements net.Conn.
 func (f *framedConn) Close() error { return errors.Join(f.Conn.Close(), f.file.Close()) }
 
-// Read implements net.Conn. A guest that does not take what it is told of free slots
-// holds it up until Close, as one that sends nothing does.
+// Read implements net.Conn. A guest that does not read which slots are free blocks it until
+// Close, as one that sends nothing does.
 func (f *framedConn) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -64,7 +65,7 @@ func (f *framedConn) Read(p []byte) (n int, err error) {
 		return n, err
 	}
 	if n, err = f.file.ReadAt(p, f.at); n < len(p) {
-		return n, fmt.Errorf("the guest has cut its output's file: %w: %w", err, errdefs.ErrDataLoss)
+		return n, fileError("the guest has cut its output's file", err)
 	}
 	f.at += int64(n)
 	if f.left -= n; f.left == 0 {
@@ -105,11 +106,19 @@ func (f *framedConn) nextInline() error {
 	return nil
 }
 
+// fileError is the error of a read of the file. One after Close is no fault of the guest's.
+func fileError(what string, err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("%s: %w: %w", what, err, errdefs.ErrDataLoss)
+}
+
 func (f *framedConn) nextSlot() error {
 	begin := f.slot * api.OutputSlotSize
 	var length [api.SlotHeader]byte
 	if _, err := f.file.ReadAt(length[:], begin); err != nil {
-		return fmt.Errorf("read how much output the guest has put into its file: %w: %w", err, errdefs.ErrDataLoss)
+		return fileError("read how much output the guest has put into its file", err)
 	}
 	n := binary.BigEndian.Uint32(length[:])
 	if n == 0 || n > api.OutputSlotData {

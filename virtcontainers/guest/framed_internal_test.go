@@ -3,7 +3,9 @@ package guest
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -132,6 +134,23 @@ func TestFramedClose(t *testing.T) {
 	f := newFramedConn(conn, file)
 	if err := f.Close(); err != nil || conn.closed != 1 || file.closed != 1 {
 		t.Errorf("%v, closed %d and %d times", err, conn.closed, file.closed)
+	}
+}
+
+// gone is a file that was closed.
+type gone struct{}
+
+func (gone) ReadAt([]byte, int64) (int, error) { return 0, os.ErrClosed }
+
+// A read that Close ends loses no output: it was given up.
+func TestReadOfClosedFile(t *testing.T) {
+	f := newFramedConn(&heard{Reader: strings.NewReader(slot)}, &slotFile{ReaderAt: gone{}})
+	if _, err := f.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) || errdefs.IsDataLoss(err) {
+		t.Error(err)
+	}
+	f.left, f.inSlot = 1, true
+	if _, err := f.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) || errdefs.IsDataLoss(err) {
+		t.Error(err)
 	}
 }
 

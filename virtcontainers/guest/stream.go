@@ -34,7 +34,7 @@ func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kin
 	case err == nil && opened.GetFramed():
 		conn = newFramedConn(conn, file)
 	default:
-		err = errors.Join(err, file.Close())
+		_ = file.Close() // What is left of it ends with the share.
 	}
 	return conn, opened.GetSent(), err
 }

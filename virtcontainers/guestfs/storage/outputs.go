@@ -20,8 +20,8 @@ import (
 // outputs come (api.FrameSlot). No container can have that id.
 const outputsName = "outputs"
 
-// outputsOptions bound the host's memory for them, whatever the guest writes: eight outputs
-// that all are much at a time. An output that finds no room comes over its connection.
+// outputsOptions bound the host's memory for them, whatever the guest writes. There is room
+// for eight busy outputs; one that finds none comes over its connection.
 const outputsOptions = "mode=0700,size=16m,nr_inodes=1024"
 
 // mountOutputs gives the directory its own file system; it runs on the space's thread.
