@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -31,6 +32,16 @@ func newSlotBed(t *testing.T) *slotBed {
 	}
 	t.Cleanup(func() { _ = b.file.Close() })
 	return b
+}
+
+// policy returns the scheduling policy of this thread (sched(7)).
+func policy(t *testing.T) uint32 {
+	t.Helper()
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return attr.Policy
 }
 
 // slotRun is what RunSlots returned.
@@ -195,5 +206,37 @@ func TestSlotsOfAHostThat(t *testing.T) {
 				t.Errorf("%d bytes were read", r.read)
 			}
 		})
+	}
+}
+
+// While it copies, the thread does not interrupt the process that writes. Afterwards, it
+// may run anything else of Go's.
+func TestSlotsLeaveThePolicy(t *testing.T) {
+	b := newSlotBed(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, thread := policy(t), unix.Gettid()
+	during := make(chan uint32, 1)
+	go func() {
+		defer b.process.Close()
+		_, _ = b.process.Write(pattern(b.slots.Data))
+		var kind [1]byte
+		_, _ = io.ReadFull(b.host, kind[:]) // The run has begun, and waits for more.
+		attr, err := unix.SchedGetAttr(thread, 0)
+		if err != nil {
+			t.Error(err)
+			attr = new(unix.SchedAttr)
+		}
+		during <- attr.Policy
+		_, _ = b.host.Write([]byte{0})
+	}()
+	if _, _, ok, err := b.RunSlots(b.from, b.to.(*net.UnixConn), b.file, &b.slots); err != nil || !ok {
+		t.Fatalf("the run: %v, %v", ok, err)
+	}
+	if got := <-during; got != unix.SCHED_BATCH {
+		t.Errorf("policy %d while it copies, want %d", got, unix.SCHED_BATCH)
+	}
+	if got := policy(t); got != before {
+		t.Errorf("policy %d afterwards, want %d", got, before)
 	}
 }
