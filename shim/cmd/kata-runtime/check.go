@@ -43,7 +43,7 @@ func (h host) check(ctx context.Context, configFile string) []result {
 	if cfg != nil {
 		results = append(results, h.checkPrograms(ctx, cfg)...)
 	}
-	results = append(results, h.checkShim(), h.checkTUN(), h.checkVhostNet(cfg), h.checkTraffic(cfg), h.checkSkLookup(), h.checkIDMap())
+	results = append(results, h.checkShim(), h.checkHostKernel(), h.checkTUN(), h.checkVhostNet(cfg), h.checkTraffic(cfg), h.checkSkLookup(), h.checkIDMap())
 	return results
 }
 

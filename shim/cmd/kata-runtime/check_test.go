@@ -244,6 +244,9 @@ func TestChecks(t *testing.T) {
 			f.files["proc/config.gz"] = &fstest.MapFile{Data: []byte("x")}
 		}, "", "traffic control", warning, "read /proc/config.gz"},
 		{"no user namespaces", func(_ *testing.T, f *fakeHost) { delete(f.files, "proc/sys/user/max_user_namespaces") }, "", "user namespaces", warning, "CONFIG_USER_NS"},
+		{"a kernel without mount numbers", func(_ *testing.T, f *fakeHost) {
+			f.mountIDs = func() error { return errors.New("statx does not return a file's mount") }
+		}, "", "host kernel", missing, "5.8"},
 		{"no idmapped mounts", func(_ *testing.T, f *fakeHost) { f.idmap = func() error { return unix.ENOSYS } }, "", "user namespaces", warning, "5.12"},
 	}
 	for _, test := range tests {

@@ -80,6 +80,7 @@ func newFakeHost(t *testing.T) *fakeHost {
 		jailable: func(string) error { return nil },
 		skLookup: func() error { return nil },
 		idmap:    func() error { return nil },
+		mountIDs: func() error { return nil },
 		release:  "6.18.1", executable: "/usr/local/bin/kata-runtime", cpus: 4,
 	}
 	return f

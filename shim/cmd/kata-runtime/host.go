@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -42,8 +43,8 @@ type host struct {
 	// jailable returns why a QEMU cannot run in a separate root directory.
 	jailable func(path string) error
 	// skLookup checks that the kernel has sk_lookup programs, idmap that it has
-	// idmapped mounts; nil means that it does.
-	skLookup, idmap func() error
+	// idmapped mounts, and mountIDs that it tells files' mounts; nil means that it does.
+	skLookup, idmap, mountIDs func() error
 	// release is the kernel's release; executable is this program's path.
 	release, executable string
 	cpus, uid           int
@@ -75,6 +76,7 @@ func thisHost() host {
 		jailable:   qemu.CheckProgram,
 		skLookup:   func() error { return features.HaveProgramType(ebpf.SkLookup) },
 		idmap:      idmap,
+		mountIDs:   mountIDs,
 		release:    kernelRelease(),
 		executable: executable(),
 		cpus:       config.HostCPUs(),
@@ -118,6 +120,18 @@ func idmap() error {
 	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	if errors.Is(err, unix.ENOSYS) {
 		return err
+	}
+	return nil
+}
+
+// mountIDs reports whether statx(2) returns which mount a file is on: from Linux 5.8 on.
+func mountIDs() error {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, "/", unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
+		return fmt.Errorf("statx: %w", err)
+	}
+	if st.Mask&unix.STATX_MNT_ID == 0 {
+		return errors.New("statx does not return a file's mount")
 	}
 	return nil
 }

@@ -10,6 +10,17 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
+// checkHostKernel asks for what the shares of all pods need. It does not compare
+// releases: distributions add to theirs.
+func (h host) checkHostKernel() result {
+	r := result{Name: "host kernel", Status: ok, Found: h.release}
+	if err := h.mountIDs(); err != nil {
+		r.Status, r.Found, r.Means = missing, h.release+": "+err.Error(), "pods cannot have their files, and do not start"
+		r.Do = "use Linux 5.8 or later"
+	}
+	return r
+}
+
 func (h host) checkTUN() result {
 	r := result{Name: "TUN", Status: ok, Found: "/dev/net/tun"}
 	if err := h.openDevice("/dev/net/tun"); err != nil {

@@ -31,15 +31,17 @@ func nodeMachine(file string) (installer.Machine, error) {
 	return m, nil
 }
 
-// checkNodeQEMU does the checks of QEMU on a node.
+// checkNodeQEMU does the checks of QEMU on a node, and of its kernel, which is this
+// program's, too.
 func checkNodeQEMU(ctx context.Context, file string, on installer.Node) error {
 	cfg, err := config.Load(file)
 	if err != nil {
 		return err
 	}
 	h := onNode(on)
-	results := []result{h.checkQEMU(ctx, cfg)}
-	if results[0].Status != missing {
+	found := h.checkQEMU(ctx, cfg)
+	results := []result{h.checkHostKernel(), found}
+	if found.Status != missing {
 		results = append(results, h.checkOptions(ctx, cfg)...)
 	}
 	var errs []error

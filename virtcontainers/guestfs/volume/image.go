@@ -56,7 +56,9 @@ func makeImage(path string) error {
 		return err
 	}
 	defer os.Remove(f.Name())
-	if err := errors.Join(fill(f), f.Close()); err != nil {
+	// What has the name is whole, also after a host that has lost its power: the volume
+	// outlives it.
+	if err := errors.Join(fill(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	// Unlike rename(2), link(2) does not replace an image that another call has
