@@ -17,7 +17,7 @@ func missing(l harness.Layout, memoryMiB int) error {
 	}
 	for _, path := range []string{harness.DefaultQEMU, harness.DefaultVirtiofsd} {
 		if _, err := os.Stat(path); err != nil {
-			return fmt.Errorf("%w: %w: run \"make deps\"", errCannot, err)
+			return fmt.Errorf("%w: %w: run \"make deps\"; on Debian 13 also install its package virtiofsd", errCannot, err)
 		}
 	}
 	available, err := availableMiB("/proc/meminfo")

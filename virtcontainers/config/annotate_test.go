@@ -64,9 +64,9 @@ func TestAnnotate(t *testing.T) {
 			c.Agent.KernelModules = []string{"e1000e EEE=1", "i915"}
 		}},
 		{"network", map[string]string{rt + "internetworking_model": "none", rt + "disable_new_netns": "1", hv + "disable_vhost_net": "TRUE",
-			hv + "rx_rate_limiter_max_rate": "1000"}, func(c *Config) {
+			hv + "rx_rate_limiter_max_rate": "10000"}, func(c *Config) {
 			c.Runtime.NetworkModel, c.Runtime.DisableNewNetNS = NetworkNone, true
-			c.Hypervisor.DisableVhostNet, c.Hypervisor.RxMaxRate = true, 1000
+			c.Hypervisor.DisableVhostNet, c.Hypervisor.RxMaxRate = true, 10000
 		}},
 		{"disks", map[string]string{hv + "block_device_driver": "virtio-blk", hv + "block_device_aio": "threads", hv + "block_device_cache_set": "1",
 			hv + "block_device_cache_noflush": "true", hv + "blk_physical_sector_size": "4096", hv + "disable_block_device_use": "false",

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -79,11 +78,13 @@ func TestBuild(t *testing.T) {
 		{"paths", qemu + "path='/q'\nkernel='/k'\ninitrd='/i'\nvirtio_fs_daemon='/v'", func(c *Config) {
 			c.Hypervisor.Path, c.Hypervisor.Kernel, c.Hypervisor.Initrd, c.Hypervisor.VirtioFS.Daemon = "/q", "/k", "/i", "/v"
 		}},
-		{"network", qemu + "disable_vhost_net=true\nrx_rate_limiter_max_rate=1000000\ntx_rate_limiter_max_rate=9223372036854775807\n" +
+		{"network", qemu + "disable_vhost_net=true\nrx_rate_limiter_max_rate=8192\n" +
 			"[runtime]\ninternetworking_model='none'\ndisable_new_netns=true", func(c *Config) {
-			c.Hypervisor.DisableVhostNet, c.Hypervisor.RxMaxRate, c.Hypervisor.TxMaxRate = true, 1000000, math.MaxInt64
+			c.Hypervisor.DisableVhostNet, c.Hypervisor.RxMaxRate = true, 8192
 			c.Runtime.NetworkModel, c.Runtime.DisableNewNetNS = NetworkNone, true
 		}},
+		{"most of a rate", qemu + "tx_rate_limiter_max_rate=1000000000000000", func(c *Config) { c.Hypervisor.TxMaxRate = 1e15 }},
+		{"what empty values mean", qemu + "default_vcpus=0\ntcg_thread=''", func(*Config) {}},
 		{"guest", qemu + "guest_hook_path='/usr/share/oci/hooks'\n[runtime]\ndisable_guest_seccomp=false", func(c *Config) {
 			c.Hypervisor.GuestHookPath, c.Runtime.DisableGuestSeccomp = "/usr/share/oci/hooks", false
 		}},
@@ -233,6 +234,7 @@ func TestBuildRefuses(t *testing.T) {
 		power     = ": want a power of two from 8 to 1024"
 		timeout   = ": want an integer number of seconds, 0 for the default"
 		arguments = ": want a list of arguments, none empty"
+		bits      = ": want a number of bits per second from 8192 to 1000000000000000, or 0 for no limit"
 		module    = `: want a list of "module parameter=value ..." strings`
 		board     = `: want "q35", or a versioned "pc-q35-X.Y"; no other board is supported`
 		maximum   = ": want an integer number of vCPUs, 0 for all host CPUs"
@@ -272,8 +274,12 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + `virtio_fs_extra_args = ["-d", ""]`, at + `virtio_fs_extra_args = ["-d", ""]` + arguments},
 		{qemu + `virtio_fs_extra_args = [[[]], 1979-05-27]`, at + `virtio_fs_extra_args = [[...], 1979-05-27]` + arguments},
 		{qemu + `enable_debug = "yes"`, at + `enable_debug = "yes"` + ": want true or false"},
-		{qemu + `rx_rate_limiter_max_rate = -1`, at + `rx_rate_limiter_max_rate = -1` + ": want a number of bits per second, 0 for no limit"},
-		{qemu + `tx_rate_limiter_max_rate = "1G"`, at + `tx_rate_limiter_max_rate = "1G"` + ": want a number of bits per second, 0 for no limit"},
+		{qemu + `rx_rate_limiter_max_rate = -1`, at + `rx_rate_limiter_max_rate = -1` + bits},
+		{qemu + `rx_rate_limiter_max_rate = 8191`, at + `rx_rate_limiter_max_rate = 8191` + bits},
+		{qemu + `tx_rate_limiter_max_rate = 1000000000000001`, at + `tx_rate_limiter_max_rate = 1000000000000001` + bits},
+		{qemu + `tx_rate_limiter_max_rate = "1G"`, at + `tx_rate_limiter_max_rate = "1G"` + bits},
+		{qemu + "tx_rate_limiter_max_rate = 10000\n[runtime]\ninternetworking_model = 'none'", at + `tx_rate_limiter_max_rate = 10000` +
+			` with runtime.internetworking_model = "none": want 0 with it, or another model: it is unknown by which interface packets leave`},
 		{"runtime.internetworking_model = 'bridged'", `c.toml:1: runtime.internetworking_model = "bridged": want one of "tcfilter", "macvtap", "none"`},
 		{"runtime.disable_new_netns = true", `runtime.disable_new_netns = true with runtime.internetworking_model = "tcfilter": want "none" with it`},
 		{qemu + `block_device_driver = "nvdimm"`, at + `block_device_driver = "nvdimm"` +

@@ -52,7 +52,7 @@ beside the link, or beside a place earlier in the list above that has no file, a
 A wrong value is an error that names the file, the line, the key, the value and what is wanted. All wrong values are reported together.
 ` + "`kata-runtime env`" + ` prints the values in force and where each comes from.
 
-An empty string means the default, and so does 0 where it makes no sense.
+An empty string means the default, and so does 0 where it makes no sense, except for the memory of a sandbox.
 
 ## States of a key
 

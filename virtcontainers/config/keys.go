@@ -83,7 +83,7 @@ var qemuKeys = []key{
 		func(d *draft) *string { return &d.Hypervisor.Threading },
 		"Without KVM: with multi a sandbox's vCPUs run in parallel, with single they take turns on one CPU of the host. "+
 			"auto is single with QEMU older than 8.1, with which a guest whose vCPUs run in parallel may hang; otherwise it is multi, with "+
-			"which that is very rare."),
+			"which that is very rare.").orDefault(),
 	define("hypervisor.qemu.kernel_params", "", text,
 		func(d *draft) *string { return &d.Hypervisor.KernelParams },
 		"Appended to the guest kernel's command line, which may have at most 2047 bytes, including the parameters that every guest has.").
@@ -209,7 +209,8 @@ var agentKeys = []key{
 		decoded(`"module parameter=value ..." with ";" between modules`, decodeModules),
 	define("agent.kata.dial_timeout", int64(45), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.DialTimeout },
-		"How many seconds the agent of a new guest has to answer. A guest that dies earlier is noticed immediately.").orDefault(),
+		"How many seconds the agent of a new guest has to answer. A guest that dies earlier is noticed immediately. "+
+			"The creation of a pod's first container has its boot in it: create_container_timeout bounds both.").orDefault(),
 	define("agent.kata.health_check_interval", int64(5), interval,
 		func(d *draft) *time.Duration { return &d.Agent.HealthInterval },
 		"Seconds between two health checks of the agent; 0 turns them off. "+

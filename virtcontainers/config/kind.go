@@ -108,7 +108,11 @@ var interval = kind[time.Duration]{"an integer number of seconds, 0 for never", 
 	return time.Duration(n) * time.Second, ok && n >= 0 && n <= math.MaxUint32
 }}
 
-var bitRate = integer[uint64]("a number of bits per second, 0 for no limit", 0, math.MaxInt64)
+// bitRate stops where the kernel's token bucket does (network.Options).
+var bitRate = kind[uint64]{"a number of bits per second from 8192 to 1000000000000000, or 0 for no limit", func(v any) (uint64, bool) {
+	n, ok := v.(int64)
+	return uint64(n), ok && (n == 0 || n >= 8192 && n <= 1e15)
+}}
 
 // sectorSize is what Linux and QEMU take as the sector size of a disk: Linux
 // refuses more than a page for the logical one, QEMU more than 2 MiB for any

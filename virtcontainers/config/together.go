@@ -13,12 +13,22 @@ const maxCommandLine = 2047
 // checkTogether finds values that are allowed alone and not together. Each is
 // something with which no pod starts unless its annotations change it.
 func (d *draft) checkTogether() error {
-	return errors.Join(d.checkNamespace(), d.checkSectors(), d.checkMemory(), d.checkShare(), d.checkKernelParams(), d.Runtime.Tracing.check())
+	return errors.Join(d.checkNamespace(), d.checkRate(), d.checkSectors(), d.checkMemory(), d.checkShare(), d.checkKernelParams(), d.Runtime.Tracing.check())
 }
 
 func (d *draft) checkNamespace() error {
 	if r := d.Runtime; r.DisableNewNetNS && r.NetworkModel != NetworkNone {
 		return fmt.Errorf(`runtime.disable_new_netns = true with runtime.internetworking_model = %q: want "none" with it`, r.NetworkModel)
+	}
+	return nil
+}
+
+// checkRate refuses a limit for what no interface is known to send.
+func (d *draft) checkRate() error {
+	const name = "hypervisor.qemu.tx_rate_limiter_max_rate"
+	if rate := d.Hypervisor.TxMaxRate; rate != 0 && d.Runtime.NetworkModel == NetworkNone {
+		return fmt.Errorf(`%s: %s = %d with runtime.internetworking_model = "none": want 0 with it, or another model: `+
+			"it is unknown by which interface packets leave", d.Origins[name], name, rate)
 	}
 	return nil
 }
