@@ -218,6 +218,10 @@ const (
 	maxLog   = 2 << 20
 )
 
+// engineUnits are patterns of the units in whose log shims' lines are: MicroK8s has
+// snap.microk8s.daemon-containerd.
+var engineUnits = []string{"*containerd*", "docker*", "crio*", "isulad*"}
+
 // collectLog adds the lines of the journal that are about pods here.
 func (h host) collectLog(ctx context.Context, pods []monitor.Pod, a *archive) {
 	journalctl, err := h.lookPath("journalctl")
@@ -225,8 +229,11 @@ func (h host) collectLog(ctx context.Context, pods []monitor.Pod, a *archive) {
 		a.add("log.txt", nil, fmt.Errorf("%w: the engine's log is to be added by hand", err))
 		return
 	}
-	text, err := h.output(ctx, journalctl, "--since", logSince, "--no-pager", "--output", "short-iso",
-		"--unit", "containerd", "--unit", "docker", "--unit", "crio", "--unit", "isulad")
+	args := []string{"--since", logSince, "--no-pager", "--output", "short-iso"}
+	for _, unit := range engineUnits {
+		args = append(args, "--unit", unit)
+	}
+	text, err := h.output(ctx, journalctl, args...)
 	var lines []byte
 	for line := range strings.Lines(text) {
 		if isAbout(line, pods) {
