@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -71,9 +70,7 @@ func TestLogsAreInterrupted(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can run containers")
 	}
-	if signal.Ignored(unix.SIGINT) {
-		t.Skip("it is ignored here, and so it is in child processes")
-	}
+	heedInterrupts()
 	running(t, "c", strings.Repeat("2026-01-02T03:04:05Z stdout F line\n", lines))
 	for _, test := range []interruption{
 		{args: "logs c", by: unix.SIGINT},

@@ -66,7 +66,7 @@ func rmAction(ctx context.Context, c *cli.Command) error {
 		if err != nil {
 			return exitWith(0, err)
 		}
-		ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+		ctx, stop := signal.NotifyContext(ctx, heeded(unix.SIGINT, unix.SIGTERM)...)
 		defer stop()
 		return exitWith(0, rmImages(ctx, c, m))
 	}
@@ -87,7 +87,7 @@ func rmImages(ctx context.Context, c *cli.Command, m *container.Manager) error {
 
 // named is each for any number of containers, and SIGINT and SIGTERM end the context.
 func named(ctx context.Context, c *cli.Command, f func(context.Context, *container.Manager, string) error) error {
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, heeded(unix.SIGINT, unix.SIGTERM)...)
 	defer stop()
 	return each(ctx, c, 0, f)
 }

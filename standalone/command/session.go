@@ -75,9 +75,17 @@ func newSession(ctx context.Context) *session {
 	// The relay handles an output whose reader is gone. Notify rather than
 	// Ignore: child processes inherit ignored signals, and pasta ends because of
 	// it.
-	signal.Notify(s.signals, append([]os.Signal{unix.SIGPIPE}, forwarded...)...)
+	signal.Notify(s.signals, append(heeded(forwarded...), unix.SIGPIPE)...)
 	go s.watch()
 	return s
+}
+
+// heeded returns those of the signals that this process does not ignore: nohup starts it
+// with SIGHUP ignored, a script's shell with SIGINT ignored if it runs in the background.
+// signal.Notify ends that, so it must be asked before. For other signals than these two
+// Go's runtime does not keep whether they were ignored.
+func heeded(signals ...os.Signal) []os.Signal {
+	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
 }
 
 func makeSession(ctx context.Context) *session {

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"os/signal"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,4 +117,23 @@ func TestSessionEndsWhileTheShimIsAsked(t *testing.T) {
 		synctest.Wait()
 		s.close()
 	})
+}
+
+// A signal that was ignored when the program started, as nohup makes SIGHUP, ends
+// neither the start of a command nor the command.
+func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	signal.Ignore(unix.SIGHUP)
+	t.Cleanup(func() { signal.Reset(unix.SIGHUP) })
+	s := newSession(t.Context())
+	defer s.close()
+	signalSelf(t, unix.SIGHUP)
+	signalSelf(t, unix.SIGTERM) // the higher number: it comes after it
+	<-s.ctx.Done()
+	var by signalError
+	if !errors.As(context.Cause(s.ctx), &by) || by.sig != unix.SIGTERM {
+		t.Errorf("the start is %v", context.Cause(s.ctx))
+	}
+	if !signal.Ignored(unix.SIGHUP) {
+		t.Error("SIGHUP is no longer ignored, and child processes would get it")
+	}
 }

@@ -2,7 +2,9 @@ package run
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +80,9 @@ func started(t *testing.T, cmd *exec.Cmd, line string) {
 }
 
 func TestSignals(t *testing.T) {
+	if signal.Ignored(unix.SIGINT) { // then it is ignored in child processes
+		signal.Notify(make(chan os.Signal, 1), unix.SIGINT)
+	}
 	ctx := testContext(t)
 	t.Run("passed on", func(t *testing.T) {
 		cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout,
