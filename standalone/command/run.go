@@ -28,7 +28,7 @@ func runCommand() *cli.Command {
 		UseShortOptionHandling: true,
 		OnUsageError:           usageError,
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "connect standard input"},
+			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "connect standard input; with --detach, keep the command's open and empty"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give the command a terminal"},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "run the container in the background and print its name"},
 			&cli.BoolFlag{Name: "rm", Usage: "remove the container when it ends"},

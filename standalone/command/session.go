@@ -262,7 +262,7 @@ func (s *session) blame(err error) error {
 // terminal as it is.
 func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	if isDetached() {
-		return &container.Stdio{}, nil
+		return &container.Stdio{Hold: c.Bool("interactive")}, nil
 	}
 	stdio := &container.Stdio{Out: os.Stdout, Err: os.Stderr, Broken: s.broken, Ended: s.end, Warn: warner(c)}
 	if c.Bool("interactive") {
