@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/standalone/container"
 )
@@ -160,5 +162,23 @@ func TestExitCodes(t *testing.T) {
 	}
 	if err := exitWith(0, nil); err != nil {
 		t.Errorf("a command that ended well: %v", err)
+	}
+}
+
+// In the background -i keeps the input open, and reads nothing.
+func TestInputInTheBackground(t *testing.T) {
+	t.Setenv(detachedEnv, "1")
+	for flags, want := range map[string]bool{"-d": false, "-di": true, "-dit": true, "-dt": false} {
+		cmd := runCommand()
+		cmd.Action = func(ctx context.Context, c *cli.Command) error {
+			stdio, err := makeSession(ctx, nil).stdio(c)
+			if err == nil && (stdio.Hold != want || stdio.In != nil) {
+				t.Errorf("%s: %+v", flags, stdio)
+			}
+			return err
+		}
+		if err := cmd.Run(t.Context(), []string{"run", flags, "image"}); err != nil {
+			t.Errorf("%s: %v", flags, err)
+		}
 	}
 }

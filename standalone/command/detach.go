@@ -48,7 +48,7 @@ func detach(stdout io.Writer) (int, error) {
 	cmd.ExtraFiles = []*os.File{nameEnd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	signal.Notify(signals, heeded(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)...)
 	defer signal.Stop(signals)
 	if err := errors.Join(cmd.Start(), nameEnd.Close()); err != nil {
 		return 0, fmt.Errorf("detach: %w", err)

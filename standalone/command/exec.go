@@ -38,7 +38,7 @@ func execIn(ctx context.Context, c *cli.Command) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s := newSession(ctx)
+	s := newSession(ctx, nil)
 	defer s.close()
 	stdio, err := s.stdio(c)
 	if err != nil {

@@ -21,7 +21,8 @@ func logsCommand() *cli.Command {
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow the output until the container ends"}, storeFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
-			return named(ctx, c, 1, func(ctx context.Context, m *container.Manager, name string) error {
+			// It has nothing to clean up, so a signal ends it as it ends any reader.
+			return each(ctx, c, 1, func(ctx context.Context, m *container.Manager, name string) error {
 				return m.Logs(ctx, name, c.Bool("follow"), os.Stdout, os.Stderr)
 			})
 		},
@@ -38,7 +39,7 @@ func stopCommand() *cli.Command {
 				return usage(c, "--time %d: want at most %d", c.Uint("time"), most)
 			}
 			after := time.Duration(c.Uint("time")) * time.Second
-			return named(ctx, c, 0, func(ctx context.Context, m *container.Manager, name string) error {
+			return named(ctx, c, func(ctx context.Context, m *container.Manager, name string) error {
 				defer saySlow(c.Root().ErrWriter, patience, fmt.Sprintf("kata-runtime: stop %s: waiting; it will be killed after %s", name, after))()
 				return m.Stop(ctx, name, after)
 			})
@@ -65,11 +66,11 @@ func rmAction(ctx context.Context, c *cli.Command) error {
 		if err != nil {
 			return exitWith(0, err)
 		}
-		ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+		ctx, stop := signal.NotifyContext(ctx, heeded(unix.SIGINT, unix.SIGTERM)...)
 		defer stop()
 		return exitWith(0, rmImages(ctx, c, m))
 	}
-	return named(ctx, c, 0, func(ctx context.Context, m *container.Manager, name string) error {
+	return named(ctx, c, func(ctx context.Context, m *container.Manager, name string) error {
 		if err := m.Remove(ctx, name, c.Bool("force")); err != nil || !c.Bool("images") {
 			return err
 		}
@@ -84,9 +85,16 @@ func rmImages(ctx context.Context, c *cli.Command, m *container.Manager) error {
 	return m.Store.SweepImages(ctx)
 }
 
-// named calls f for each container named in the arguments; at most most of them,
+// named is each for any number of containers, and SIGINT and SIGTERM end the context.
+func named(ctx context.Context, c *cli.Command, f func(context.Context, *container.Manager, string) error) error {
+	ctx, stop := signal.NotifyContext(ctx, heeded(unix.SIGINT, unix.SIGTERM)...)
+	defer stop()
+	return each(ctx, c, 0, f)
+}
+
+// each calls f for each container named in the arguments; at most most of them,
 // unless that is 0.
-func named(ctx context.Context, c *cli.Command, most int, f func(context.Context, *container.Manager, string) error) error {
+func each(ctx context.Context, c *cli.Command, most int, f func(context.Context, *container.Manager, string) error) error {
 	if !c.Args().Present() {
 		return usage(c, "no container named")
 	}
@@ -97,8 +105,6 @@ func named(ctx context.Context, c *cli.Command, most int, f func(context.Context
 	if err != nil {
 		return exitWith(0, err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
-	defer stop()
 	var errs []error
 	for _, name := range c.Args().Slice() {
 		errs = append(errs, f(ctx, m, name))

@@ -23,11 +23,12 @@ func runCommand() *cli.Command {
 		Description: "IMAGE is a name in a registry, an OCI layout (a directory or a tar), the tar that \"docker save\"\n" +
 			"writes, or a directory that is a root file system. docker://, oci:, oci-archive:, docker-archive:\n" +
 			"or rootfs: before it says which. The exit code is the command's; 125 is an error of the runtime,\n" +
-			"126 a command that cannot be run, 127 a command that does not exist.",
+			"126 a command that cannot be run, 127 a command that does not exist. Signals are passed on to\n" +
+			"the command; the third SIGINT (^C) within 3 seconds kills the container.",
 		UseShortOptionHandling: true,
 		OnUsageError:           usageError,
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "connect standard input"},
+			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "connect standard input; with --detach, keep the command's open and empty"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give the command a terminal"},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "run the container in the background and print its name"},
 			&cli.BoolFlag{Name: "rm", Usage: "remove the container when it ends"},
@@ -78,7 +79,7 @@ func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s := newSession(ctx)
+	s := newSession(ctx, o.Warn)
 	defer s.close()
 	if err := m.SweepDead(s.ctx); err != nil {
 		o.Warn(err.Error())

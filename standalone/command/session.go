@@ -38,6 +38,13 @@ func (e signalError) Error() string { return "interrupted by " + unix.SignalName
 // ending are those of them that a user sends to end the command.
 var ending = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM}
 
+// killAt is the number of interrupts within interruptTime that kill a container, as with
+// the clients of engines.
+const (
+	killAt        = 3
+	interruptTime = 3 * time.Second
+)
+
 // session connects this process's terminal and signals to a command.
 type session struct {
 	// ctx is for the start of the command. A signal ends it if there is no command yet.
@@ -56,6 +63,8 @@ type session struct {
 	// goroutines have ended.
 	calls chan func()
 	done  chan struct{}
+	// say is called before interrupts kill the command. It is nil if they do not.
+	say func(string)
 	// console is nil without a terminal. What is typed there goes to the command if
 	// typed is set; the terminal is raw then, which raw says, while there is a command.
 	console    console.Console
@@ -63,25 +72,35 @@ type session struct {
 
 	mu         sync.Mutex // guards what follows, and the end of ctx by a signal
 	process    process
-	interrupts int
+	interrupts []time.Time // those that came lately
 	// ended is set when the command has ended, while its output is passed on.
 	ended bool
 	// asked is when the shim got the call that it has not answered, or zero.
 	asked time.Time
 }
 
-func newSession(ctx context.Context) *session {
-	s := makeSession(ctx)
+// newSession returns a session. If say is not nil, interrupts in quick succession kill
+// its command; say is called with a warning before.
+func newSession(ctx context.Context, say func(string)) *session {
+	s := makeSession(ctx, say)
 	// The relay handles an output whose reader is gone. Notify rather than
 	// Ignore: child processes inherit ignored signals, and pasta ends because of
 	// it.
-	signal.Notify(s.signals, append([]os.Signal{unix.SIGPIPE}, forwarded...)...)
+	signal.Notify(s.signals, append(heeded(forwarded...), unix.SIGPIPE)...)
 	go s.watch()
 	return s
 }
 
-func makeSession(ctx context.Context) *session {
-	s := &session{signals: make(chan os.Signal, 16), calls: make(chan func(), 16), done: make(chan struct{})}
+// heeded returns those of the signals that this process does not ignore: nohup starts it
+// with SIGHUP ignored, a script's shell with SIGINT ignored if it runs in the background.
+// signal.Notify ends that, so it must be asked before. For other signals than these two
+// Go's runtime does not keep whether they were ignored.
+func heeded(signals ...os.Signal) []os.Signal {
+	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
+}
+
+func makeSession(ctx context.Context, say func(string)) *session {
+	s := &session{say: say, signals: make(chan os.Signal, 16), calls: make(chan func(), 16), done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.waiting, s.giveUp = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.asking, s.stopCalls = context.WithCancel(s.waiting)
@@ -131,36 +150,52 @@ func (s *session) setAsked(at time.Time) {
 
 // handle handles a signal of this process's. It does not block.
 func (s *session) handle(sig os.Signal) {
-	p, impatient, deaf := s.note(sig)
+	p, interrupts, deaf := s.note(sig)
 	switch {
 	case sig == unix.SIGPIPE || p == nil:
 	case sig == unix.SIGWINCH:
 		s.later(func() { s.resize(s.asking, p) })
 	case deaf && slices.Contains(ending, sig):
 		s.giveUp(signalError{sig.(syscall.Signal)})
-	case sig == unix.SIGINT && impatient:
-		// A command may ignore the signal: a container's first process does,
-		// if it has no handler.
-		s.later(func() { s.kill(p, unix.SIGKILL) })
+	case sig == unix.SIGINT:
+		s.interrupt(p, interrupts)
 	default:
 		s.later(func() { s.kill(p, sig.(syscall.Signal)) })
 	}
 }
 
+// interrupt passes SIGINT on. A command may ignore it: a container's first process does, if
+// it has no handler. So the third in a short time kills a container, after a warning.
+func (s *session) interrupt(p process, count int) {
+	s.later(func() {
+		sig := unix.SIGINT
+		switch {
+		case s.say == nil: // the container has other commands
+		case count == killAt-1:
+			s.say(fmt.Sprintf("the third SIGINT within %v kills the container", interruptTime))
+		case count >= killAt:
+			sig = unix.SIGKILL
+		}
+		s.kill(p, sig)
+	})
+}
+
 // note counts interrupts, and ends the start of a command that is not there yet. It
-// returns the command, or nil, whether it has been interrupted before, and whether no
-// signal reaches it: it has ended, or its shim does not answer.
-func (s *session) note(sig os.Signal) (p process, impatient, deaf bool) {
+// returns the command, or nil, how many interrupts came lately, and whether no signal
+// reaches the command: it has ended, or its shim does not answer.
+func (s *session) note(sig os.Signal) (p process, interrupts int, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sig == unix.SIGINT {
-		s.interrupts++
+		now := time.Now()
+		s.interrupts = append(s.interrupts, now)
+		s.interrupts = slices.DeleteFunc(s.interrupts, func(t time.Time) bool { return now.Sub(t) >= interruptTime })
 	}
 	if s.process == nil && sig != unix.SIGPIPE && sig != unix.SIGCONT && sig != unix.SIGWINCH {
 		s.cancel(signalError{sig.(syscall.Signal)})
 	}
 	silent := !s.asked.IsZero() && time.Since(s.asked) >= patience
-	return s.process, s.interrupts > 1, s.ended || silent
+	return s.process, len(s.interrupts), s.ended || silent
 }
 
 // later has call called after those before it. If many of them wait for the shim, the
@@ -227,7 +262,7 @@ func (s *session) blame(err error) error {
 // terminal as it is.
 func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	if isDetached() {
-		return &container.Stdio{}, nil
+		return &container.Stdio{Hold: c.Bool("interactive")}, nil
 	}
 	stdio := &container.Stdio{Out: os.Stdout, Err: os.Stderr, Broken: s.broken, Ended: s.end, Warn: warner(c)}
 	if c.Bool("interactive") {

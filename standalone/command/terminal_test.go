@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"testing"
 	"time"
@@ -92,9 +93,18 @@ func signalSelf(t *testing.T, sig unix.Signal) {
 	}
 }
 
+// heedInterrupts has SIGINT not be ignored from now on, in this process and its children:
+// tests that run in the background of a shell begin with that.
+func heedInterrupts() {
+	if signal.Ignored(unix.SIGINT) {
+		signal.Notify(make(chan os.Signal, 1), unix.SIGINT)
+	}
+}
+
 // ^C ends a run while its machine boots; the terminal is the command's only once there is
 // one, and as before when it has ended.
 func TestTerminalIsTheCommandsOnceItRuns(t *testing.T) {
+	heedInterrupts()
 	run, tty := runs(t), terminal(t)
 	booting := filepath.Join(t.TempDir(), "booting")
 	t.Setenv(shimtest.HangEnv, booting)

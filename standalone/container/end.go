@@ -27,6 +27,10 @@ const endTimeout = 60 * time.Second
 // of its output.
 const readerTimeout = 5 * time.Second
 
+// unfinishedTimeout is how long to wait for the record of a container that may be just
+// being made.
+const unfinishedTimeout = 2 * time.Second
+
 // answerTimeout bounds a signal: the shim answers one later than the kill_timeout of a
 // guest that hangs, a minute without KVM.
 const answerTimeout = 90 * time.Second
@@ -132,11 +136,8 @@ func await(ctx context.Context, p persist.Process, timeout time.Duration) error 
 // Remove removes a container that has exited or whose process was killed, and
 // with force a running one.
 func (m *Manager) Remove(ctx context.Context, name string, force bool) error {
-	r, err := m.Load(name)
-	if errdefs.IsNotFound(err) {
-		return m.removeUnfinished(name, err)
-	}
-	if err != nil {
+	r, err := m.loadOrRemove(ctx, name)
+	if r == nil {
 		return err
 	}
 	if r.Engine.Alive() && r.Exited == nil && !force {
@@ -154,13 +155,32 @@ func (m *Manager) Remove(ctx context.Context, name string, force bool) error {
 	return m.clean(ctx, r)
 }
 
-// removeUnfinished removes the directory of a container that was killed before
-// it had a record.
-func (m *Manager) removeUnfinished(name string, notFound error) error {
-	if _, err := os.Stat(m.Store.ContainerDir(name)); err != nil {
-		return notFound
+// loadOrRemove reads a container's record. A directory without one is that of a container
+// which is being made, and gets its record in a moment, or whose process was killed before:
+// that is removed once no process uses the store, and the record is nil. It is also nil
+// after an error.
+func (m *Manager) loadOrRemove(ctx context.Context, name string) (*Record, error) {
+	for deadline := time.Now().Add(unfinishedTimeout); ; {
+		r, err := m.Load(name)
+		if !errdefs.IsNotFound(err) {
+			return r, err
+		}
+		if _, statErr := os.Stat(m.Store.ContainerDir(name)); statErr != nil {
+			return nil, err
+		}
+		removed, err := m.Store.RemoveContainerWithout(name, recordFile)
+		if removed || err != nil {
+			return nil, err
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("container %s has no record, and other containers are being made: try again when they run: %w", name, errdefs.ErrUnavailable)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("remove container %s: %w", name, context.Cause(ctx))
+		case <-time.After(awaitRound):
+		}
 	}
-	return m.Store.RemoveContainer(name)
 }
 
 // clean removes the leftovers of a container whose engine is gone. Another process

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -169,5 +170,46 @@ func TestSweepDeadRemovesTheUnfinished(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// A container that is being made has no record for a moment: its directory stays, and it
+// is found once it has one.
+func TestRemoveWhatIsBeingMade(t *testing.T) {
+	m, _, _ := newContainer(t, "c")
+	dir, err := m.Store.MakeContainer("u", store.Image{Name: "image", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := m.Store.Use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Remove(t.Context(), "u", true); !errdefs.IsUnavailable(err) {
+		t.Errorf("while it has no record: %v", err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatal(err)
+	}
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(unfinishedTimeout/4, func() {
+		if err := m.write(&Record{Name: "u", Engine: self}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := m.Remove(t.Context(), "u", false); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("when its record comes: %v", err)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, recordFile)), unlock()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Remove(t.Context(), "u", false); err != nil {
+		t.Errorf("when what made it is gone: %v", err)
+	}
+	if err := m.Remove(t.Context(), "u", false); !errdefs.IsNotFound(err) {
+		t.Errorf("when it is removed: %v", err)
 	}
 }

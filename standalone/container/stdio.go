@@ -26,6 +26,8 @@ const relayBuffer = 64 << 10
 type Stdio struct {
 	// In is read to its end, if it is not nil.
 	In io.Reader
+	// Hold keeps the input open and empty until the command has ended. In is nil then.
+	Hold bool
 	// Out and Err are written to. A terminal has no Err.
 	Out, Err io.Writer
 	// Broken is called when a terminal's output has no reader any more, or was hung up.
@@ -53,7 +55,7 @@ type Stdio struct {
 // open makes the FIFOs in a directory of the bundle.
 func (s *Stdio) open(dir, name string, terminal bool) (err error) {
 	s.terminal = terminal
-	s.fifos, err = client.MakeStdio(filepath.Join(dir, name), client.Wanted{Stdin: s.In != nil, Stdout: true, Stderr: !terminal})
+	s.fifos, err = client.MakeStdio(filepath.Join(dir, name), client.Wanted{Stdin: s.In != nil || s.Hold, Stdout: true, Stderr: !terminal})
 	return err
 }
 

@@ -115,3 +115,32 @@ func TestOutputThatDoesNotEnd(t *testing.T) {
 		t.Errorf("%q came", out.String())
 	}
 }
+
+// An input that is held is empty and does not end, until the command has.
+func TestHeldInput(t *testing.T) {
+	s := &Stdio{Hold: true}
+	if err := s.open(t.TempDir(), "stdio", true); err != nil {
+		t.Fatal(err)
+	}
+	if s.fifos.In == "" {
+		t.Fatal("there is no input")
+	}
+	in, err := os.OpenFile(s.fifos.In, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	s.relay(func() { t.Error("the input was ended") })
+	if err := in.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := in.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if err := errors.Join(s.close(), in.SetReadDeadline(time.Time{})); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := in.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: read %d bytes, %v", n, err)
+	}
+}

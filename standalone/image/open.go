@@ -47,37 +47,33 @@ func Open(ctx context.Context, r Reference, scratch string) (_ *Opened, err erro
 			err = errors.Join(fmt.Errorf("image %s: %w", r, err), o.Close())
 		}
 	}()
-	img, sized, err := o.find(ctx, r, scratch)
+	img, err := o.find(ctx, r, scratch)
 	if err != nil {
 		return nil, err
 	}
-	return o, o.describe(img, sized)
+	return o, o.describe(img, r.Kind)
 }
 
-// find returns the image, and whether the sizes of its layers are known without
-// compressing them.
-func (o *Opened) find(ctx context.Context, r Reference, scratch string) (img v1.Image, sized bool, err error) {
+// find returns the image.
+func (o *Opened) find(ctx context.Context, r Reference, scratch string) (v1.Image, error) {
 	switch r.Kind {
 	case Registry:
-		img, err = fromRegistry(ctx, r.Tag)
-		return img, true, err
+		return fromRegistry(ctx, r.Tag)
 	case Layout:
-		img, err = fromLayout(r.Path, r.Tag)
-		return img, true, err
+		return fromLayout(r.Path, r.Tag)
 	case LayoutArchive:
+		var err error
 		if o.scratch, err = os.MkdirTemp(scratch, "layout-"); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		if err := extractLayout(ctx, r.Path, o.scratch); err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		img, err = fromLayout(o.scratch, r.Tag)
-		return img, true, err
+		return fromLayout(o.scratch, r.Tag)
 	case DockerArchive:
-		img, err = fromDockerArchive(r.Path, r.Tag)
-		return img, false, err
+		return fromDockerArchive(r.Path, r.Tag)
 	}
-	return nil, false, fmt.Errorf("kind %s has no layers: %w", r.Kind, errdefs.ErrInvalidArgument)
+	return nil, fmt.Errorf("kind %s has no layers: %w", r.Kind, errdefs.ErrInvalidArgument)
 }
 
 func fromRegistry(ctx context.Context, text string) (v1.Image, error) {
@@ -129,20 +125,42 @@ func checkSum(what string, raw []byte, want v1.Hash) error {
 	return nil
 }
 
-// describe fills in the fields that the store needs.
-func (o *Opened) describe(img v1.Image, sized bool) error {
+// rawConfig reads an image's configuration, and compares it with the manifest. Docker's
+// archive names no digest: for its manifest the library would compress the layers.
+func rawConfig(img v1.Image, kind Kind) ([]byte, error) {
+	if kind == DockerArchive {
+		raw, err := img.RawConfigFile()
+		if err != nil {
+			return nil, fmt.Errorf("read configuration: %w", err)
+		}
+		return raw, checkSize(int64(len(raw)))
+	}
 	manifest, err := img.Manifest()
 	if err != nil {
-		return fmt.Errorf("read manifest: %w", err)
+		return nil, fmt.Errorf("read manifest: %w", err)
 	}
-	if size := manifest.Config.Size; size > maxDocument { // the library reads all of it into memory
-		return fmt.Errorf("configuration of %d bytes: want %d at most: %w", size, maxDocument, errdefs.ErrFailedPrecondition)
+	if err := checkSize(manifest.Config.Size); err != nil { // the library reads all of it into memory
+		return nil, err
 	}
 	raw, err := img.RawConfigFile()
 	if err != nil {
-		return fmt.Errorf("read configuration: %w", err)
+		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	if err := checkSum("configuration", raw, manifest.Config.Digest); err != nil {
+	return raw, checkSum("configuration", raw, manifest.Config.Digest)
+}
+
+// checkSize refuses a configuration that is too large.
+func checkSize(size int64) error {
+	if size > maxDocument {
+		return fmt.Errorf("configuration of %d bytes: want %d at most: %w", size, maxDocument, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// describe fills in the fields that the store needs.
+func (o *Opened) describe(img v1.Image, kind Kind) error {
+	raw, err := rawConfig(img, kind)
+	if err != nil {
 		return err
 	}
 	var config oci.Image
@@ -161,7 +179,8 @@ func (o *Opened) describe(img v1.Image, sized bool) error {
 		return fmt.Errorf("%d layers, but the configuration has %d: %w", len(layers), len(config.RootFS.DiffIDs), errdefs.ErrFailedPrecondition)
 	}
 	for i, l := range layers {
-		layer, err := layerOf(l, config.RootFS.DiffIDs[i], sized)
+		// The library would compress the layers of docker's archive to find out their sizes.
+		layer, err := layerOf(l, config.RootFS.DiffIDs[i], kind != DockerArchive)
 		if err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}

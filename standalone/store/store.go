@@ -120,12 +120,31 @@ func (s *Store) RemoveContainersWithout(file string) error {
 		names, err := s.Containers()
 		errs := []error{err}
 		for _, name := range names {
-			if _, err := os.Stat(filepath.Join(s.ContainerDir(name), file)); errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, s.RemoveContainer(name))
-			}
+			_, err := s.removeWithout(name, file)
+			errs = append(errs, err)
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// RemoveContainerWithout removes the directory of one container, and reports whether it
+// did. It does nothing if the container has a file of that name, or while another
+// process uses the store.
+func (s *Store) RemoveContainerWithout(name, file string) (removed bool, err error) {
+	err = s.ifUnused(func() error {
+		removed, err = s.removeWithout(name, file)
+		return err
+	})
+	return removed && err == nil, err
+}
+
+// removeWithout removes a container's directory unless it has a file of that name. The
+// caller has the store for itself.
+func (s *Store) removeWithout(name, file string) (removed bool, err error) {
+	if _, err := os.Stat(filepath.Join(s.ContainerDir(name), file)); !errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return true, s.RemoveContainer(name)
 }
 
 // ifUnused calls f while no other process uses the store; if one does, it does

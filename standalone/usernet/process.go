@@ -22,6 +22,13 @@ const endTimeout = 3 * time.Second
 // maxSaid bounds how much of a program's output is kept.
 const maxSaid = 4 << 10
 
+// maxLog bounds a program's log, in bytes: the program runs as long as the container, and
+// what the container sends can make it log.
+const maxLog = 1 << 20
+
+// logFull is the last line of a log that has reached its bound.
+const logFull = "\nkata-runtime: the log is full, the rest is dropped\n"
+
 // launch starts a program that ends with this process, and with n.stop. prepare
 // runs before, on the thread that starts it, which has its own mounts; the
 // program inherits them.
@@ -67,17 +74,28 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 	return <-started
 }
 
-// logTo returns a writer to a program's log, which drops what the log does not take, as
-// on a full disk. The program writes to it by a pipe, because an AppArmor profile of the
-// program may not allow the file; after an error the pipe would be closed, and the
-// program's next write end it.
-func logTo(out *os.File) io.Writer { return lossyWriter{out} }
+// logTo returns a writer to a program's log, which is empty. It drops what the log does
+// not take, as on a full disk, and what is above maxLog. The program writes to it by a
+// pipe, because an AppArmor profile of the program may not allow the file; after an error
+// the pipe would be closed, and the program's next write end it.
+func logTo(out *os.File) io.Writer {
+	return &lossyWriter{to: out, room: maxLog - len(logFull)}
+}
 
-type lossyWriter struct{ to *os.File }
+type lossyWriter struct {
+	to   *os.File
+	room int // negative once it was exceeded
+}
 
 // Write implements io.Writer. It never fails.
-func (w lossyWriter) Write(p []byte) (int, error) {
-	_, _ = w.to.Write(p)
+func (w *lossyWriter) Write(p []byte) (int, error) {
+	if w.room < 0 {
+		return len(p), nil
+	}
+	_, _ = w.to.Write(p[:min(len(p), w.room)])
+	if w.room -= len(p); w.room < 0 {
+		_, _ = w.to.WriteString(logFull)
+	}
 	return len(p), nil
 }
 

@@ -21,6 +21,17 @@ func TestFollow(t *testing.T) {
 	call(ctx, t, "", "rm", "-f", name).want(t, 0, "")
 }
 
+// In the background -i keeps the input open and empty, so that a shell stays.
+func TestDetachedInput(t *testing.T) {
+	ctx := testContext(t)
+	for _, flags := range []string{"-di", "-dit"} {
+		name := newName(t)
+		call(ctx, t, "", "run", flags, "--name", name, "--network", "none", bed.images.layout, "sh").must(t, 0, name+"\n")
+		call(ctx, t, "", "exec", name, "echo", "up").want(t, 0, "up\n")
+		call(ctx, t, "", "rm", "-f", name).want(t, 0, "")
+	}
+}
+
 // enginePID returns the process that runs a container.
 func enginePID(t *testing.T, name string) int {
 	t.Helper()

@@ -2,7 +2,9 @@ package run
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"testing"
 	"time"
@@ -59,15 +61,16 @@ func TestReaderGoesAway(t *testing.T) {
 	}
 }
 
-// started starts a run in the foreground and waits for its first line.
-func started(t *testing.T, cmd *exec.Cmd, line string) {
+// started starts a run in the foreground and waits for its first line. It returns what
+// is written to standard error until the run's end.
+func started(t *testing.T, cmd *exec.Cmd, line string) (errOut *bytes.Buffer) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var errOut bytes.Buffer
-	cmd.Stderr = &errOut
+	errOut = new(bytes.Buffer)
+	cmd.Stderr = errOut
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,9 +78,13 @@ func started(t *testing.T, cmd *exec.Cmd, line string) {
 	if _, err := out.Read(got); err != nil || string(got) != line {
 		t.Fatalf("output %q, %v; want %q; standard error %s", got, err, line, errOut.String())
 	}
+	return errOut
 }
 
 func TestSignals(t *testing.T) {
+	if signal.Ignored(unix.SIGINT) { // then it is ignored in child processes
+		signal.Notify(make(chan os.Signal, 1), unix.SIGINT)
+	}
 	ctx := testContext(t)
 	t.Run("passed on", func(t *testing.T) {
 		cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout,
@@ -90,18 +97,18 @@ func TestSignals(t *testing.T) {
 			t.Errorf("ended with %v, want exit code 8", err)
 		}
 	})
-	t.Run("Ctrl-C twice", func(t *testing.T) {
+	t.Run("Ctrl-C thrice", func(t *testing.T) {
 		cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout,
 			"sh", "-c", `trap '' INT; echo up; sleep 1000`)
-		started(t, cmd, "up\n")
-		for range 2 {
+		said := started(t, cmd, "up\n")
+		for range 3 {
 			if err := cmd.Process.Signal(unix.SIGINT); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(200 * time.Millisecond) // two signals in quick succession may become one
 		}
-		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 137 {
-			t.Errorf("ended with %v, want exit code 137", err)
+		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 137 || !strings.Contains(said.String(), "kills the container") {
+			t.Errorf("ended with %v, want exit code 137; standard error %s", err, said)
 		}
 	})
 	t.Run("before the start", func(t *testing.T) {
