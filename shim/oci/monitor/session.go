@@ -27,6 +27,9 @@ type session struct {
 	impatience *impatience
 	// ended receives the exit code once.
 	ended chan uint32
+	// job: this process is in its caller's session, in which it may be a shell's job. A
+	// monitor leads a session, and is no job.
+	job bool
 }
 
 // open connects to the shim.
@@ -114,6 +117,7 @@ func Run(ctx context.Context, cfg Config, stdio *client.Stdio, started func() er
 	if err != nil {
 		return Exit{}, err
 	}
+	s.job = true
 	if err := s.begin(ctx); err != nil {
 		_ = s.shim.Close()
 		return Exit{}, err
