@@ -105,6 +105,8 @@ func (r *Runtime) mayExec(ctx context.Context, id string) error {
 	switch {
 	case err != nil:
 		return err
+	case now == Creating:
+		return fmt.Errorf("cannot exec in a container that is being created: %w", errdefs.ErrFailedPrecondition)
 	case now == Stopped:
 		return fmt.Errorf("cannot exec in a stopped container: %w", errdefs.ErrFailedPrecondition)
 	case now == Paused:
