@@ -76,6 +76,9 @@ func (r *Runtime) create(ctx context.Context, id string, o CreateOptions, detach
 		return err
 	}
 	rec := &record{ID: id, Bundle: dir, Rootfs: b.RootfsPath(), Created: time.Now().UTC(), SandboxID: place.SandboxID}
+	if rec.Creator, err = persist.Identify(os.Getpid()); err != nil {
+		return err
+	}
 	if err := r.joinByStandIn(ctx, rec, b.Spec); err != nil {
 		return err
 	}
@@ -83,7 +86,7 @@ func (r *Runtime) create(ctx context.Context, id string, o CreateOptions, detach
 		return err
 	}
 	if err := r.createTask(ctx, rec, b.Spec, o.Checkpoint, represent); err != nil {
-		return errors.Join(err, os.RemoveAll(r.dir(id)))
+		return errors.Join(err, r.removeOwn(rec))
 	}
 	return nil
 }
@@ -177,12 +180,13 @@ func (r *Runtime) attach(ctx context.Context, m made, o CreateOptions) error {
 	return nil
 }
 
-// represent makes a process the container's to the engine.
+// represent makes a process the container's to the engine. The container is created then.
 func (r *Runtime) represent(rec *record, pid int, pidFile string) error {
 	var err error
 	if rec.Monitor, err = persist.Identify(pid); err != nil {
 		return err
 	}
+	rec.Creator = persist.Process{}
 	if err := r.save(rec); err != nil {
 		return err
 	}

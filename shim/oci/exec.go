@@ -45,19 +45,19 @@ func (r *Runtime) InitProcess(id string) (*specs.Process, error) {
 	return b.Spec.Process, nil
 }
 
-// Exec runs a further process in a container. It returns the process's exit code,
-// or 0 once a detached process runs.
-func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (code int, err error) {
+// Exec runs a further process in a container. It returns how the process has
+// ended, or the zero value once a detached process runs.
+func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (exit monitor.Exit, err error) {
 	if err := checkConsole(o.Process.Terminal, o.ConsoleSocket, o.Detach); err != nil {
-		return 0, err
+		return exit, err
 	}
 	if err := r.mayExec(ctx, id); err != nil {
-		return 0, err
+		return exit, err
 	}
 	execID := rand.Text()
 	note, err := r.noteExec(id, execID, os.Getpid()) // whose the FIFOs are
 	if err != nil {
-		return 0, err
+		return exit, err
 	}
 	defer func() {
 		if err != nil || !o.Detach {
@@ -66,17 +66,17 @@ func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (code int,
 	}()
 	stdio, err := r.makeStdio(id, execStdio(execID), o.Process.Terminal)
 	if err != nil {
-		return 0, err
+		return exit, err
 	}
 	defer func() { err = errors.Join(err, stdio.Remove(), stdio.Close()) }()
 	shim, err := client.Connect(ctx, r.dir(id))
 	if err != nil {
-		return 0, err
+		return exit, err
 	}
 	defer shim.Close()
 	r.sweepExecs(ctx, shim, id)
 	if err := add(ctx, shim, id, execID, o.Process, stdio); err != nil {
-		return 0, err
+		return exit, err
 	}
 	start := func() error {
 		if err := startExec(ctx, shim, id, execID); err != nil {
@@ -87,12 +87,12 @@ func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (code int,
 	if o.Detach {
 		err = r.execDetached(ctx, process{id: id, execID: execID, spec: o.Process, stdio: stdio, consoleSocket: o.ConsoleSocket}, o.PIDFile, shim, start)
 	} else {
-		code, err = r.execAttached(ctx, id, execID, o, stdio, start)
+		exit, err = r.execAttached(ctx, id, execID, o, stdio, start)
 	}
 	if err != nil {
 		err = errors.Join(err, forget(ctx, shim, id, execID))
 	}
-	return code, err
+	return exit, err
 }
 
 // mayExec returns an error if the container does not run.
@@ -105,6 +105,8 @@ func (r *Runtime) mayExec(ctx context.Context, id string) error {
 	switch {
 	case err != nil:
 		return err
+	case now == Creating:
+		return fmt.Errorf("cannot exec in a container that is being created: %w", errdefs.ErrFailedPrecondition)
 	case now == Stopped:
 		return fmt.Errorf("cannot exec in a stopped container: %w", errdefs.ErrFailedPrecondition)
 	case now == Paused:
@@ -145,9 +147,9 @@ func forget(ctx context.Context, shim *client.Shim, id, execID string) error {
 	return err
 }
 
-func (r *Runtime) execAttached(ctx context.Context, id, execID string, o ExecOptions, stdio *client.Stdio, start func() error) (int, error) {
+func (r *Runtime) execAttached(ctx context.Context, id, execID string, o ExecOptions, stdio *client.Stdio, start func() error) (monitor.Exit, error) {
 	if err := writePIDFile(o.PIDFile, os.Getpid()); err != nil {
-		return 0, err
+		return monitor.Exit{}, err
 	}
 	return monitor.Run(ctx, monitor.Config{Bundle: r.dir(id), ID: id, ExecID: execID, Terminal: o.Process.Terminal}, stdio, start)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/client"
@@ -54,6 +55,8 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 		switch {
 		case err != nil:
 			return err
+		case status == Creating:
+			return fmt.Errorf("cannot start a container that is being created: %w", errdefs.ErrFailedPrecondition)
 		case status == Stopped:
 			return fmt.Errorf("cannot start a container that has stopped: %w", errdefs.ErrFailedPrecondition)
 		case status != Created:
@@ -107,7 +110,7 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 }
 
 // Delete removes a container that has stopped or was never started; with force it
-// kills the container first, and succeeds if the container does not exist.
+// kills the container first, ends its creation, and succeeds if it does not exist.
 func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	rec, err := r.load(id)
 	if errdefs.IsNotFound(err) {
@@ -120,9 +123,17 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	if err != nil {
 		return err
 	}
+	if rec.creating {
+		return r.deleteCreating(ctx, rec, force)
+	}
+	return r.deleteCreated(ctx, rec, force)
+}
+
+// deleteCreated is Delete of a container that is not being created.
+func (r *Runtime) deleteCreated(ctx context.Context, rec *record, force bool) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
-	shim, err := client.Connect(ctx, r.dir(id))
+	shim, err := client.Connect(ctx, r.dir(rec.ID))
 	if force && err != nil || errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) { // it was killed, or ended with its pod
 		return r.deleteDead(ctx, rec)
 	}
@@ -135,7 +146,7 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 			return err
 		}
 	}
-	if err := r.destroy(ctx, shim, id); err != nil {
+	if err := r.destroy(ctx, shim, rec.ID); err != nil {
 		return err
 	}
 	return r.removeEnded(rec)
@@ -150,9 +161,14 @@ func checkStopped(ctx context.Context, shim *client.Shim, rec *record) error {
 		return err
 	}
 	if status == Running || status == Paused {
-		return fmt.Errorf("cannot delete container %s that is not stopped: %s: %w", rec.ID, status, errdefs.ErrFailedPrecondition)
+		return errNotStopped(rec.ID, status)
 	}
 	return nil
+}
+
+// errNotStopped has runc's words.
+func errNotStopped(id string, now specs.ContainerState) error {
+	return fmt.Errorf("cannot delete container %s that is not stopped: %s: %w", id, now, errdefs.ErrFailedPrecondition)
 }
 
 // deleteDead removes a container whose shim is gone.

@@ -17,8 +17,11 @@ const monitorsDie = 5 * time.Second
 // killed, so that it no longer waits for a reader that has stalled. The exit code stays
 // the container's: the monitor must not be killed or stopped.
 func hurryMonitor(p persist.Process, signal unix.Signal) error {
-	if signal == unix.SIGKILL || signal == unix.SIGSTOP {
+	switch signal {
+	case unix.SIGKILL, unix.SIGSTOP:
 		signal = unix.SIGTERM
+	case unix.SIGTTIN, unix.SIGTTOU: // a run in the foreground does not catch them
+		return nil
 	}
 	return p.Signal(signal)
 }

@@ -28,6 +28,11 @@ type record struct {
 	// Monitor represents the container's init; it is the zero value until create
 	// is about to end.
 	Monitor persist.Process `json:"monitor"`
+	// Creator is the process that creates the container. It is the zero value once Monitor
+	// is set, and in records of older versions.
+	Creator persist.Process `json:"creator,omitzero"`
+	// creating is set by load if the container was being created then.
+	creating bool
 	// SandboxID is the id of the container in whose machine it runs.
 	SandboxID string `json:"sandbox_id"`
 }
@@ -55,8 +60,21 @@ func (r *Runtime) Has(id string) bool {
 	return err == nil
 }
 
-// load reads a container's record.
+// load reads a container's record. That of a creator which has ended is read again: the
+// creator may have saved its last one meanwhile.
 func (r *Runtime) load(id string) (*record, error) {
+	rec, err := r.read(id)
+	if err != nil || rec.Creator == (persist.Process{}) {
+		return rec, err
+	}
+	if rec.creating = rec.Creator.Alive(); rec.creating {
+		return rec, nil
+	}
+	return r.read(id)
+}
+
+// read reads a container's record once.
+func (r *Runtime) read(id string) (*record, error) {
 	if err := bundle.CheckID(id); err != nil {
 		return nil, err
 	}

@@ -25,22 +25,22 @@ type RunOptions struct {
 	Keep bool
 }
 
-// Run makes a container and runs it. It returns its exit code when it has ended and, unless
-// it is to be kept, was deleted, or 0 once a detached one runs. SIGTERM and SIGINT end
+// Run makes a container and runs it. It returns how it has ended when it has ended and, unless
+// it is to be kept, was deleted, or the zero value once a detached one runs. SIGTERM and SIGINT end
 // the creation; later signals are the container's. On an error of the creation or the
 // start nothing is left.
-func (r *Runtime) Run(ctx context.Context, id string, o RunOptions) (code int, err error) {
+func (r *Runtime) Run(ctx context.Context, id string, o RunOptions) (exit monitor.Exit, err error) {
 	creating, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	if o.Detach {
-		return 0, r.createAndStart(creating, id, o.CreateOptions)
+		return exit, r.createAndStart(creating, id, o.CreateOptions)
 	}
 	err = r.create(creating, id, o.CreateOptions, false, func(m made) (err error) {
 		if err := r.represent(m.rec, os.Getpid(), ""); err != nil {
 			return err
 		}
 		cfg := monitor.Config{Bundle: r.dir(id), ID: id, Terminal: m.spec.Process.Terminal}
-		code, err = monitor.Run(ctx, cfg, m.stdio, func() error {
+		exit, err = monitor.Run(ctx, cfg, m.stdio, func() error {
 			if creating.Err() != nil {
 				return context.Cause(creating)
 			}
@@ -52,12 +52,12 @@ func (r *Runtime) Run(ctx context.Context, id string, o RunOptions) (code int, e
 		return err
 	})
 	if err != nil || o.Keep {
-		return code, err
+		return exit, err
 	}
 	if err := r.deleteOwn(context.WithoutCancel(ctx), id); err != nil {
 		log.G(ctx).WithError(err).Error("the container has ended and could not be deleted: kata-runtime delete --force " + id)
 	}
-	return code, nil
+	return exit, nil
 }
 
 // deleteOwn deletes a container that has ended and that this process has represented. It

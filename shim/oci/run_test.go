@@ -38,12 +38,15 @@ func runMain(data string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	code, err := order.Runtime.Run(context.Background(), order.ID, order.Options)
+	exit, err := order.Runtime.Run(context.Background(), order.ID, order.Options)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return code
+	if exit.Lost != nil {
+		fmt.Fprintln(os.Stderr, exit.Lost)
+	}
+	return exit.Code
 }
 
 // running is a process that runs a container.
@@ -54,12 +57,21 @@ type running struct {
 
 func startRun(t *testing.T, r *Runtime, id string, o RunOptions) *running {
 	t.Helper()
+	return startRunTo(t, r, id, o, nil)
+}
+
+// startRunTo is startRun with a standard output; nil is none.
+func startRunTo(t *testing.T, r *Runtime, id string, o RunOptions, stdout *os.File) *running {
+	t.Helper()
 	order, err := json.Marshal(runOrder{Runtime: r, ID: id, Options: o})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &running{cmd: exec.Command(r.Program)}
 	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), runEnv+"="+string(order)), &p.stderr
+	if stdout != nil {
+		p.cmd.Stdout = stdout
+	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -188,8 +200,8 @@ func TestRunDetached(t *testing.T) {
 	r := newRuntime(t)
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	o := RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil), PIDFile: pidFile}, Detach: true}
-	if code, err := r.Run(t.Context(), "c1", o); err != nil || code != 0 {
-		t.Fatalf("exit code %d, %v", code, err)
+	if exit, err := r.Run(t.Context(), "c1", o); err != nil || exit.Code != 0 {
+		t.Fatalf("exit code %d, %v", exit.Code, err)
 	}
 	state := wantStatus(t, r, "c1", Running)
 	if err := r.Kill(t.Context(), "c1", uint32(unix.SIGKILL), false); err != nil {
@@ -234,5 +246,28 @@ func TestRunThatCannotStart(t *testing.T) {
 		if state, err := r.State(t.Context(), "c1"); !errdefs.IsNotFound(err) {
 			t.Errorf("detached: %v: the container is left: %+v, %v", detach, state, err)
 		}
+	}
+}
+
+// The output of a container that run runs may go to a file whose disk is full: the
+// container runs on, and its end says what was lost.
+func TestRunToAFullDisk(t *testing.T) {
+	const size = 400 << 10
+	ended := shimtest.EndsItself(t, size)
+	r := newRuntime(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	p := startRunTo(t, r, "c1", RunOptions{CreateOptions: CreateOptions{Bundle: newBundle(t, nil)}}, full)
+	p.awaitRunning(t, r, "c1")
+	if err := r.Kill(t.Context(), "c1", shimtest.EndSignal, false); err != nil {
+		t.Fatal(err)
+	}
+	ended()
+	p.ends(t, shimtest.EndCode)
+	if want := fmt.Sprintf("standard output: no space left on device: %d bytes were lost\n", size); p.stderr.String() != want {
+		t.Errorf("it says %q, want %q", &p.stderr, want)
 	}
 }

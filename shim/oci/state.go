@@ -24,17 +24,18 @@ import (
 // The states that commands report: those of the OCI runtime specification, and
 // paused.
 const (
-	Created = specs.StateCreated
-	Running = specs.StateRunning
-	Stopped = specs.StateStopped
-	Paused  = specs.ContainerState("paused")
+	Creating = specs.StateCreating
+	Created  = specs.StateCreated
+	Running  = specs.StateRunning
+	Stopped  = specs.StateStopped
+	Paused   = specs.ContainerState("paused")
 )
 
 // State is the output of state and list, with runc's field names.
 type State struct {
 	Version string `json:"ociVersion"`
 	ID      string `json:"id"`
-	// PID is the monitor's pid; 0 once the container has stopped.
+	// PID is the monitor's pid; 0 until the container is created, and once it has stopped.
 	PID         int                  `json:"pid"`
 	Status      specs.ContainerState `json:"status"`
 	Bundle      string               `json:"bundle"`
@@ -69,8 +70,12 @@ func (r *Runtime) State(ctx context.Context, id string) (*State, error) {
 	return s, nil
 }
 
-// status asks the container's shim; a container without a shim has stopped.
+// status asks the container's shim; a container without a shim has stopped, unless it is
+// being created.
 func (r *Runtime) status(ctx context.Context, rec *record) (specs.ContainerState, error) {
+	if rec.creating {
+		return Creating, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.answerTimeout, answerTimeout))
 	defer cancel()
 	shim, err := client.Connect(ctx, r.dir(rec.ID))
@@ -87,6 +92,9 @@ func (r *Runtime) status(ctx context.Context, rec *record) (specs.ContainerState
 // status returns the state of a container. A container whose monitor is dead is
 // about to be killed, if it has not ended.
 func status(ctx context.Context, shim *client.Shim, rec *record) (specs.ContainerState, error) {
+	if rec.creating {
+		return Creating, nil
+	}
 	resp, err := shim.State(ctx, &task.StateRequest{ID: rec.ID})
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) || err == nil && !rec.Monitor.Alive() {
 		return Stopped, nil
@@ -172,7 +180,7 @@ func (r *Runtime) Pids(ctx context.Context, id string) ([]int, error) {
 		return nil, err
 	}
 	pids := []int{}
-	if now != Stopped {
+	if now != Stopped && now != Creating {
 		pids = append(pids, rec.Monitor.PID)
 	}
 	return append(pids, r.execPids(id)...), nil

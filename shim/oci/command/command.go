@@ -84,8 +84,8 @@ func reporting(action cli.ActionFunc) cli.ActionFunc {
 			return err // a process's exit code, not an error
 		}
 		writeError(ctx, c, err)
-		if _, failed := errors.AsType[execError](err); failed {
-			return errExecFailed
+		if coded, ok := errors.AsType[codedError](err); ok {
+			return coded.code
 		}
 		return ExitError(1)
 	}

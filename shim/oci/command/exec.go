@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/oci"
+	"github.com/katabox/katabox/shim/oci/monitor"
 )
 
 // errExecFailed is exec's exit code when its process could not be run, as runc's.
@@ -44,25 +45,15 @@ func execCommand() *cli.Command {
 }
 
 func runExec(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
-	code, err := execProcess(ctx, c, r, id)
-	switch {
-	case err != nil:
-		return execError{err}
-	case code != 0:
-		return ExitError(code)
+	exit, err := execProcess(ctx, c, r, id)
+	if err != nil {
+		return codedError{code: errExecFailed, cause: fmt.Errorf("exec failed: %w", err)}
 	}
-	return nil
+	return ended(exit)
 }
 
-// execError is the error of an exec; it ends the program with errExecFailed.
-type execError struct{ cause error }
-
-func (e execError) Error() string { return "exec failed: " + e.cause.Error() }
-
-func (e execError) Unwrap() error { return e.cause }
-
-func execProcess(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) (int, error) {
-	err := refuse(c, map[string]string{
+func execProcess(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) (exit monitor.Exit, err error) {
+	err = refuse(c, map[string]string{
 		"preserve-fds":  noDescriptors,
 		"ignore-paused": "a paused container runs nothing",
 		"process-label": "the guest has no SELinux",
@@ -70,11 +61,11 @@ func execProcess(ctx context.Context, c *cli.Command, r *oci.Runtime, id string)
 		"cgroup":        "a process runs in its container's cgroup",
 	})
 	if err != nil {
-		return 0, err
+		return exit, err
 	}
 	process, err := processOf(c, r, id)
 	if err != nil {
-		return 0, err
+		return exit, err
 	}
 	return r.Exec(ctx, id, oci.ExecOptions{
 		Process: process, Detach: c.Bool("detach"), PIDFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"),

@@ -63,11 +63,11 @@ func runCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			code, err := r.Run(ctx, id, oci.RunOptions{CreateOptions: o, Detach: c.Bool("detach"), Keep: c.Bool("keep")})
-			if err == nil && code != 0 {
-				return ExitError(code)
+			exit, err := r.Run(ctx, id, oci.RunOptions{CreateOptions: o, Detach: c.Bool("detach"), Keep: c.Bool("keep")})
+			if err != nil {
+				return err
 			}
-			return err
+			return ended(exit)
 		}),
 	}
 }

@@ -81,6 +81,8 @@ func endsProcess(sig unix.Signal) bool {
 	switch sig {
 	case unix.SIGCHLD, unix.SIGCONT, unix.SIGURG, unix.SIGWINCH:
 		return false
+	case unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU: // they stop it
+		return false
 	}
 	return true
 }

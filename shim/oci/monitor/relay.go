@@ -24,12 +24,16 @@ const pieceSize = 4 << 10
 // descriptors: a process that does nothing else needs no poller.
 type relay struct {
 	src, dst int
-	output   bool
+	// stream is its number: 0, 1 or 2.
+	stream int
+	output bool
 	// writing is set while bytes were read from src and not yet written to dst.
 	writing atomic.Bool
-	// moved counts the bytes that dst has taken.
+	// moved counts the bytes that dst has taken, or that were dropped.
 	moved atomic.Int64
-	done  chan struct{}
+	// loss is what dst, of an output, has not taken.
+	loss loss
+	done chan struct{}
 	// finish is called at the end, before done is closed.
 	finish func()
 }
@@ -99,11 +103,12 @@ func (r *relay) copy() {
 	}
 }
 
+// write writes data. It reports whether the stream goes on.
 func (r *relay) write(data []byte) bool {
 	for len(data) > 0 {
 		n, err := retry(r.dst, unix.POLLOUT, func() (int, error) { return unix.Write(r.dst, data[:min(len(data), pieceSize)]) })
 		if err != nil {
-			return false
+			return r.dropped(len(data), err)
 		}
 		r.moved.Add(int64(n))
 		data = data[n:]

@@ -27,6 +27,9 @@ type session struct {
 	impatience *impatience
 	// ended receives the exit code once.
 	ended chan uint32
+	// job: this process is in its caller's session, in which it may be a shell's job. A
+	// monitor leads a session, and is no job.
+	job bool
 }
 
 // open connects to the shim.
@@ -101,27 +104,29 @@ func (s *session) forget() {
 	}
 }
 
-// Run does a monitor's work in this process and returns the process's exit code.
+// Run does a monitor's work in this process and returns how the process has ended.
 // It calls started when everything is ready for the process to start; an error of
-// started ends Run. After it signals stay caught: the caller is to exit with the code.
-func Run(ctx context.Context, cfg Config, stdio *client.Stdio, started func() error) (int, error) {
+// started ends Run. After it signals stay caught: the caller is to exit.
+func Run(ctx context.Context, cfg Config, stdio *client.Stdio, started func() error) (Exit, error) {
 	streams, restore, err := ownStreams(cfg, stdio)
 	if err != nil {
-		return 0, err
+		return Exit{}, err
 	}
 	defer restore()
 	s, err := open(cfg, streams)
 	if err != nil {
-		return 0, err
+		return Exit{}, err
 	}
+	s.job = true
 	if err := s.begin(ctx); err != nil {
 		_ = s.shim.Close()
-		return 0, err
+		return Exit{}, err
 	}
 	if err := started(); err != nil {
 		s.signals.stop()
 		_ = s.shim.Close()
-		return 0, fmt.Errorf("start process: %w", err)
+		return Exit{}, fmt.Errorf("start process: %w", err)
 	}
-	return s.end(), nil
+	code := s.end()
+	return Exit{Code: code, Lost: s.lost()}, nil
 }

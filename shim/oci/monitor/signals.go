@@ -22,19 +22,30 @@ type signals struct {
 // SIGSTOP cannot be caught and passed on either.
 var notPassedOn = map[syscall.Signal]bool{unix.SIGCHLD: true, unix.SIGURG: true, unix.SIGPIPE: true, unix.SIGCONT: true}
 
+// jobs are the signals by which a terminal stops a job in the background that reads it or
+// writes to it. They must stop the job: the kernel repeats the call when a caught one has
+// been handled, and sends the next.
+var jobs = map[syscall.Signal]bool{unix.SIGTTIN: true, unix.SIGTTOU: true}
+
+// caught are the signals that are passed on.
+func caught(job bool) (all []os.Signal) {
+	for n := syscall.Signal(1); n < 65; n++ {
+		switch {
+		case notPassedOn[n], job && jobs[n], n == unix.SIGKILL, n == unix.SIGSTOP:
+		case n == 32, n == 33: // the C library's own (nptl(7))
+		default:
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
 // catch starts passing signals on, in order, and tells the process the terminal's
 // size.
 func catch(s *session) *signals {
 	c := &signals{came: make(chan os.Signal, 64), done: make(chan struct{})}
 	signal.Ignore(unix.SIGPIPE)
-	var all []os.Signal
-	for n := syscall.Signal(1); n < 65; n++ {
-		// 32 and 33 are the C library's own (nptl(7)).
-		if !notPassedOn[n] && n != unix.SIGKILL && n != unix.SIGSTOP && n != 32 && n != 33 {
-			all = append(all, n)
-		}
-	}
-	signal.Notify(c.came, all...)
+	signal.Notify(c.came, caught(s.job)...)
 	if s.cfg.Terminal {
 		c.came <- unix.SIGWINCH // sends the current size
 	}

@@ -28,7 +28,7 @@ func (s streams) relay() []*relay {
 			continue
 		}
 		_, _ = unix.FcntlInt(uintptr(s.guest[i]), unix.F_SETPIPE_SZ, blockSize) // faster, if it is allowed
-		r := &relay{src: s.guest[i], dst: s.host[i], output: true, done: make(chan struct{})}
+		r := &relay{src: s.guest[i], dst: s.host[i], stream: i, output: true, done: make(chan struct{})}
 		if i == 0 {
 			r.src, r.dst, r.output = s.host[i], s.guest[i], false
 		}
