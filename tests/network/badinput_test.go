@@ -136,7 +136,7 @@ func TestConfigurationsThatCannotHold(t *testing.T) {
 		name, config, commands string
 		words                  []string
 	}{
-		{"limit of packets sent by an unknown interface", "[runtime]\ninternetworking_model = \"none\"\n" + rated, "true", []string{"none", "send"}},
+		{"limit of packets sent by an unknown interface", "[runtime]\ninternetworking_model = \"none\"\n" + rated, "true", []string{"none", "tx_rate_limiter_max_rate", "packets leave"}},
 		{"queue of another program", rated, "tc qdisc add dev eth0 root tbf rate 1mbit burst 32k latency 50ms", []string{"eth0", "tbf"}},
 		{"macvtap on a macvlan", macvtap, `
 			ip link add base type veth peer name far
