@@ -98,10 +98,13 @@ func (p *Process) awaitReader(ctx context.Context, n drained) bool {
 }
 
 // signaled ends awaitReader, unless the signal is one that a process ignores by
-// default (signal(7)): clients forward SIGWINCH whenever their window changes.
+// default or that stops it (signal(7)): clients forward SIGWINCH whenever their window
+// changes, and SIGTSTP for ^Z.
 func (p *Process) signaled(signal uint32) {
 	switch unix.Signal(signal) {
 	case unix.SIGCHLD, unix.SIGCONT, unix.SIGURG, unix.SIGWINCH:
+		return
+	case unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
 		return
 	}
 	p.mu.Lock()

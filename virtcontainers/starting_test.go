@@ -115,12 +115,15 @@ func TestExitWaitsForTheReader(t *testing.T) {
 			p.signal(e, unix.SIGTERM)
 		}, 3, true},
 		"signal": {func(*pod, *virtcontainers.Process, pausedIO) {}, 143, false},
-		"resized": {func(p *pod, e *virtcontainers.Process, output pausedIO) {
-			p.signal(e, unix.SIGWINCH) // ctr forwards it
-			select {
-			case <-e.Done():
-				p.t.Error("SIGWINCH, which ends no process, ends the wait for the reader")
-			case <-time.After(50 * time.Millisecond):
+		"resized and stopped": {func(p *pod, e *virtcontainers.Process, output pausedIO) {
+			// ctr forwards these: for its window's size, and for ^Z.
+			for _, sig := range []unix.Signal{unix.SIGWINCH, unix.SIGTSTP, unix.SIGSTOP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGCONT} {
+				p.signal(e, sig)
+				select {
+				case <-e.Done():
+					p.t.Errorf("%s, which ends no process, ends the wait for the reader", unix.SignalName(sig))
+				case <-time.After(20 * time.Millisecond):
+				}
 			}
 			close(output.read)
 		}, 3, true},
