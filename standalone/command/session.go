@@ -38,8 +38,7 @@ func (e signalError) Error() string { return "interrupted by " + unix.SignalName
 // ending are those of them that a user sends to end the command.
 var ending = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM}
 
-// killAt is the number of interrupts within interruptTime that kill a container, as with
-// the clients of engines.
+// killAt is the number of interrupts within interruptTime that kill a container.
 const (
 	killAt        = 3
 	interruptTime = 3 * time.Second

@@ -108,10 +108,16 @@ var interval = kind[time.Duration]{"an integer number of seconds, 0 for never", 
 	return time.Duration(n) * time.Second, ok && n >= 0 && n <= math.MaxUint32
 }}
 
-// bitRate stops where the kernel's token bucket does (network.Options).
+// MinBitRate and MaxBitRate are the bounds of a rate limit, in bits per second: what the
+// token buckets of package network can do.
+const (
+	MinBitRate = 8192
+	MaxBitRate = 1e15
+)
+
 var bitRate = kind[uint64]{"a number of bits per second from 8192 to 1000000000000000, or 0 for no limit", func(v any) (uint64, bool) {
 	n, ok := v.(int64)
-	return uint64(n), ok && (n == 0 || n >= 8192 && n <= 1e15)
+	return uint64(n), ok && (n == 0 || n >= MinBitRate && n <= MaxBitRate)
 }}
 
 // sectorSize is what Linux and QEMU take as the sector size of a disk: Linux

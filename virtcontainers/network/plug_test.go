@@ -320,7 +320,7 @@ func TestRates(t *testing.T) {
 		t.Run(string(model), func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
-			for _, extreme := range []uint64{minRate, maxRate} {
+			for _, extreme := range []uint64{MinRate, MaxRate} {
 				n, vm := p.open(t, Options{Model: model, RxRate: extreme, TxRate: extreme}), newMachine(t)
 				must(t, n.Plug(t.Context(), vm))
 				vm.end()

@@ -10,11 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// MinRate and MaxRate are the bounds of Options.RxRate and TxRate, in bits per second. They
+// keep the arithmetic of a token bucket within its 32 bits.
 const (
-	// minRate and maxRate keep the arithmetic of a token bucket within its 32
-	// bits.
-	minRate = 8 * 1024
-	maxRate = 1e15
+	MinRate = 8 * 1024
+	MaxRate = 1e15
+)
+
+const (
 	// minBurst is the smallest burst: one packet of the largest size that
 	// segmentation offload makes.
 	minBurst = 64 * 1024
@@ -29,8 +32,8 @@ var rateHandle = netlink.MakeHandle(0x4b42, 0)
 
 func (o *Options) checkRates() error {
 	for name, rate := range map[string]uint64{"receive": o.RxRate, "send": o.TxRate} {
-		if rate != 0 && (rate < minRate || rate > maxRate) {
-			return fmt.Errorf("%s rate of %d bit/s: want 0 for none, or %d to %d: %w", name, rate, minRate, uint64(maxRate), errdefs.ErrInvalidArgument)
+		if rate != 0 && (rate < MinRate || rate > MaxRate) {
+			return fmt.Errorf("%s rate of %d bit/s: want 0 for none, or %d to %d: %w", name, rate, MinRate, uint64(MaxRate), errdefs.ErrInvalidArgument)
 		}
 	}
 	if o.Model == None && o.TxRate != 0 {
